@@ -88,8 +88,6 @@ def test_what_a_setting_declares_is_consistent(field):
         assert changes_weights
     if declared["path"]:  # a place, whose content decides
         assert declared["changeable_on_resume"] and declared["of_run"] is not True
-    else:
-        assert not declared["on_tpu"]
     if declared["per_process"]:  # places, and what is done or shown there
         assert declared["path"] or declared["affects"] == "nothing"
     if declared["compared"] or declared["used_by"]:

@@ -1,6 +1,5 @@
 """Tests of --mode=doctor: each check with the facts that it judges, and the whole program."""
 
-import dataclasses
 import os
 import pathlib
 import re
@@ -277,25 +276,6 @@ def test_memory_and_disk(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_paths_of_a_remote_tpu():
-    expect(cloud_checks.check_paths(NAMED, built_in=True), Finding.PROBLEM, "give --model_dir=gs:")
-    bucket = Config(tpu="x", model_dir="gs://b/run")
-    local = dataclasses.replace(bucket, restore_from="here")
-    expect(cloud_checks.check_paths(local, built_in=True), Finding.PROBLEM, "--restore_from=gs:")
-    expect(cloud_checks.check_paths(bucket, built_in=True), Finding.OK, "gs://b/run")
-
-
-def test_an_error_of_a_remote_tpu_contains_everything_that_is_missing():
-    config = Config(tpu="x", dataset="array", data_dir="here")
-    with pytest.raises(UserError) as caught:
-        config.check_paths(built_in=False, missing=["tensorflow-tpu", "oauth2client"])
-    what, remedy = caught.value.what, caught.value.remedy
-    for part in ("--data_dir=here", "--model_dir=runs/array", "tensorflow-tpu is not installed"):
-        assert part in what
-    for part in ("--data_dir=gs://", "--model_dir=gs://", "setup-tensorflow-tpu", "--mode=doctor"):
-        assert part in remedy
-
-
 def test_a_tpu_by_name_is_asked_from_the_api_through_the_real_client(tmp_path, monkeypatch):
     with google_api.serve_api() as api:
         api.configure(tmp_path, monkeypatch)
@@ -336,17 +316,6 @@ def failing(error, *names):
 
     given = {name: getattr(tf.io.gfile, name) for name in ("GFile", "remove", "stat")}
     return types.SimpleNamespace(**{**given, **dict.fromkeys(names, fail)})
-
-
-def test_data_of_the_user_need_no_path():
-    for dataset, is_problem in (
-        ("digits", False),
-        ("my.py", False),
-        ("mnist", True),
-    ):
-        config = Config(dataset=dataset, tpu="x", model_dir="gs://b/run")
-        found = doctor._machine_checks(config)["paths"]()
-        assert (found.status == Finding.PROBLEM) == is_problem
 
 
 def test_all_buckets_of_the_flags_are_checked():
@@ -471,7 +440,6 @@ def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_
         "jax",
         "free memory",
         f"free space of {tmp_path}",
-        "paths",
         "TensorFlow",
         "devices of TensorFlow",
         "TF_CONFIG",

@@ -177,11 +177,11 @@ def test_what_cannot_be_held_out_is_one_line(tmp_path):
         open_data(Config(dataset="gaussians_8", holdout=0.1))
     for share, says in ((-0.1, "too small"), (1.0, "too large — give less than 1")):
         with pytest.raises(UserError, match=f"--holdout={share} is {says}"):
-            Config(holdout=share).check_paths(built_in=True)
+            Config(holdout=share)
     np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=[40, 2]))
     flags = {"dataset": "array", "data_dir": f"{tmp_path}/x.npy", "holdout": 0.1}
     with pytest.raises(UserError, match=r"--holdout=0.1 and --test_data_dir=.* omit one of them"):
-        Config(**flags, test_data_dir=f"{tmp_path}/x.npy").check_paths(built_in=False)
+        Config(**flags, test_data_dir=f"{tmp_path}/x.npy")
     with pytest.raises(UserError, match=r"--holdout=0.99 leaves none of 40 examples"):
         open_data(Config(**{**flags, "holdout": 0.99}))
 

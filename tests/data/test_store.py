@@ -1,6 +1,7 @@
 """Stores of decoded examples: built once, resumed after a kill, never half-used, read in order."""
 
 import errno
+import functools
 import itertools
 import json
 import os
@@ -13,12 +14,14 @@ import threading
 import time
 
 import numpy as np
+import pandas as pd
 import PIL.Image
 import pytest
 import tensorflow as tf
 
 from tests.helpers.sources import NumberedSource
-from wgan_gp.config import DataSettings, DeviceSettings
+from wgan_gp.config import PYTHON, DataSettings, DeviceSettings
+from wgan_gp.data import opened_data
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
@@ -460,8 +463,60 @@ def test_graphs_of_a_remote_tpu_call_no_python(tmp_path):
 def test_a_remote_tpu_needs_a_bucket_for_large_data(tmp_path):
     for data_cache in (None, "off", str(tmp_path)):
         config = DataSettings(cache="off", data_cache=data_cache)
-        with pytest.raises(UserError, match=r"only in a bucket — give --data_cache=gs://BUCKET"):
+        with pytest.raises(
+            UserError,
+            match=r"because of --cache=off.* omit --cache=off, give --data_cache=gs://BUCKET",
+        ):
             opening.SourceReader(Squares()).open_unread(config, devices=REMOTE)
+
+
+@pytest.mark.parametrize(
+    ("cache", "size", "local", "remote"),
+    [
+        ("auto", 2**30, True, True),
+        ("auto", 2**30 + 1, False, True),
+        ("auto", opened_data.MAX_SENT_BYTES, False, True),
+        ("auto", opened_data.MAX_SENT_BYTES + 1, False, False),
+        ("on", 2**40, True, None),
+        ("device", 2**40, True, None),
+        ("off", 1, False, False),
+    ],
+)
+def test_what_can_be_sent_to_a_remote_tpu_is_held_in_memory(cache, size, local, remote):
+    """None stands for an error."""
+    settings = DataSettings(cache=cache)
+    is_held = functools.partial(opened_data.is_held, "--data_dir=x", size, settings)
+    assert is_held(LOCAL) == local
+    if remote is None:
+        with pytest.raises(UserError, match=r"x has 1024.0 GiB .* sent to --tpu=grpc.*"):
+            is_held(REMOTE)
+    else:
+        assert is_held(REMOTE) == remote
+
+
+ENDLESS = tf.data.Dataset.from_tensors(np.zeros([3], np.float32)).repeat()
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "message"),
+    [
+        (np.zeros([9, 3], np.float32), {}, "more than can be sent to --tpu=grpc"),
+        (ENDLESS.take(9), {}, "more than can be sent to --tpu=grpc"),
+        (ENDLESS, {}, "because of its size.* give a dataset with an end and --cache=on"),
+        (pd.DataFrame({"a": range(99)}), {"column_types": "auto"}, "more than can be sent to"),
+    ],
+)
+def test_python_data_that_cannot_be_sent_to_a_remote_tpu_are_refused(
+    data, settings, message, monkeypatch
+):
+    monkeypatch.setattr(opened_data, "MAX_SENT_BYTES", 100)
+    config = DataSettings(dataset=PYTHON, **settings)
+    found = find_dataset(config, devices=REMOTE, function=lambda: data)
+    with pytest.raises(UserError, match=message):
+        found.open(batch_size=1)
+    monkeypatch.undo()
+    if data is not ENDLESS:
+        assert found.open(batch_size=1).size == len(data)
 
 
 @pytest.mark.parametrize("dtype", ["u1", "<u2", "<f8"])

@@ -33,11 +33,20 @@ class _CoreName(str):
         return part == "device:TPU:" or super().__contains__(part)
 
 
-class _CpuResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
-    """A resolver that presents CPU devices as the cores of a TPU."""
+class CpuResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
+    """A resolver that presents CPU devices as the cores of a TPU.
 
-    def __init__(self, devices: list[str], hosts: int):
-        # The constructor of the base class would request the TPU from Google.
+    Args:
+      devices: The full names of the devices, in the order of the replicas.
+      hosts: The number of machines, which have equal numbers of devices.
+      address: HOST:PORT of the TensorFlow server of the devices. None for those of this process.
+    """
+
+    def __init__(self, devices: list[str], hosts: int, address: str | None = None):
+        # By name, the constructor of the base class would request the TPU from Google.
+        if address is not None:
+            super().__init__(tpu=f"grpc://{address}")
+        self._is_remote = address is not None
         self._cores = [context.LogicalDevice(_CoreName(name), "TPU") for name in devices]
         self._hosts = hosts
 
@@ -51,7 +60,7 @@ class _CpuResolver(tf.distribute.cluster_resolver.TPUClusterResolver):
         )
 
     def cluster_spec(self) -> tf.train.ClusterSpec:
-        return tf.train.ClusterSpec({})
+        return super().cluster_spec() if self._is_remote else tf.train.ClusterSpec({})
 
 
 def make_tpu_strategy(cores: int = 2) -> tf.distribute.TPUStrategy:
@@ -66,7 +75,7 @@ def tpu_strategy_over(devices: list[str], hosts: int = 1) -> tf.distribute.TPUSt
       devices: The full names of the devices, in the order of the replicas.
       hosts: The number of machines, which have equal numbers of devices.
     """
-    return tf.distribute.TPUStrategy(_CpuResolver(devices, hosts))
+    return tf.distribute.TPUStrategy(CpuResolver(devices, hosts))
 
 
 @contextlib.contextmanager

@@ -200,7 +200,6 @@ def test_the_program_accepts_the_arguments_of_the_container():
     values = absl.flags.FlagValues()
     flags.define(values)
     config = flags.parse(["wgan-gp", *CONTAINER["args"]], values)
-    config.check_paths(built_in=False)
     assert config.tpu == "local" and config.run_directory.startswith("gs://")
     accelerator = POD["nodeSelector"]["cloud.google.com/gke-tpu-accelerator"]
     chips = CONTAINER["resources"]["limits"]["google.com/tpu"]

@@ -4,6 +4,7 @@ import dataclasses
 import queue
 import threading
 
+import numpy as np
 import pytest
 import tensorflow as tf
 
@@ -137,27 +138,6 @@ def test_only_a_missed_deadline_ends_the_program(monkeypatch):
         assert ended.get(timeout=60) == error
 
 
-@pytest.mark.parametrize(
-    ("settings", "flag"),
-    [
-        ({}, "--model_dir=runs/digits"),
-        ({"model_dir": "/here"}, "--model_dir=/here"),
-        ({"tpu": "grpc://10.0.0.2:8470"}, "--model_dir=runs/digits"),
-        (
-            {"model_dir": "gs://b/run", "dataset": "image_folder", "data_dir": "/pictures"},
-            "--data_dir=/pictures",
-        ),
-        (
-            {"model_dir": "gs://b/run", "dataset": "mnist"},
-            "--data_dir=.the default folder of tensorflow-datasets",
-        ),
-    ],
-)
-def test_local_paths_are_refused_for_a_remote_tpu(settings, flag):
-    with pytest.raises(UserError, match=rf"{flag}.* is on this machine.*gs://BUCKET"):
-        resolved(Config(**{"tpu": "my-tpu", **settings}))
-
-
 @pytest.mark.parametrize("tpu", ["local", None])
 def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("wgan_gp.runtime.devices.connect_tpu", lambda settings: strategy_over(2))
@@ -178,10 +158,13 @@ def test_the_compile_mode_refuses_devices_before_it_looks_at_paths(flag):
         resolved(Config(mode="compile", **settings))
 
 
-def test_paths_that_a_tpu_can_read_are_accepted():
-    remote = resolved(Config(tpu="my-tpu", model_dir="gs://b/run"))
-    assert remote.model_dir == "gs://b/run"
-    assert resolved(Config(tpu="local")).model_dir == "runs/digits"
+@pytest.mark.parametrize("tpu", ["my-tpu", "grpc://10.0.0.2:8470", "local"])
+def test_the_run_directory_of_a_tpu_is_on_this_machine_by_default(tpu, tmp_path):
+    assert resolved(Config(tpu=tpu)).model_dir == "runs/digits"
+    np.save(tmp_path / "x.npy", np.random.default_rng(0).normal(size=[32, 2]))
+    local = {"dataset": "array", "data_dir": f"{tmp_path}/x.npy", "restore_from": "runs/digits"}
+    assert resolved(Config(tpu=tpu, **local)).model_dir == "runs/array"
+    assert resolved(Config(tpu=tpu, model_dir="gs://b/run")).model_dir == "gs://b/run"
 
 
 def test_a_zone_requires_a_tpu():

@@ -14,7 +14,6 @@ from ..config.ranking import kinds_of_data, usable_metrics
 from ..data.datasets import BUILT_IN, Dataset, find_dataset
 from ..data.spec import KINDS, DataSpec
 from ..errors import UserError, shorten
-from ..runtime import tpu_machine
 from ..tpu import topologies
 from .library import Registry
 from .user_code import user_hooks, user_writers
@@ -48,10 +47,6 @@ def resolve(
         _check_no_devices(config)
     user_writers.check(config.writers)
     user_hooks.check(config.hooks)
-    config.check_paths(
-        built_in=config.dataset in BUILT_IN or dataset_function is not None,
-        missing=tpu_machine.missing_packages(config.tpu or "") if config.on_remote_tpu else (),
-    )
     if dataset is None:
         dataset = find_dataset(
             config, conditioning=config.conditioning, devices=config, function=dataset_function

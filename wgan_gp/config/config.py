@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from ..errors import UserError, naming, shorten
@@ -185,39 +184,6 @@ class Config(
     def sampling_seed(self) -> int:
         """The seed of the noise of the samples."""
         return self.seed if self.sample_seed is None else self.sample_seed
-
-    def check_paths(self, *, built_in: bool, missing: Sequence[str] = ()) -> None:
-        """Raises UserError if a remote TPU would have to access a path on this machine.
-
-        TensorFlow would fail minutes later: "File system scheme '[local]' not implemented".
-
-        Args:
-          built_in: Whether the dataset is built in and has no files.
-          missing: The names of packages that a remote TPU needs and that are not installed.
-        """
-        if not self.on_remote_tpu:
-            return
-        paths = {name: getattr(self, name) for name in settings_with("on_tpu", self)}
-        paths["model_dir"] = self.run_directory
-        if built_in:
-            del paths["data_dir"]
-        elif self.data_dir is None:
-            paths["data_dir"] = "(the default folder of tensorflow-datasets)"
-        local = {
-            flag: path for flag, path in paths.items() if path is not None and "://" not in path
-        }
-        if not local:
-            return
-        given = " and ".join(f"--{flag}={path}" for flag, path in local.items())
-        verb, them = ("is", "it") if len(local) == 1 else ("are", "them")
-        needs = "".join(f"; {each} is not installed" for each in missing)
-        install = "make setup-tensorflow-tpu installs what is missing; " if missing else ""
-        raise UserError(
-            f"{given} {verb} on this machine, but the machines of --tpu={self.tpu} read and write "
-            f"{them}{needs}",
-            f"give {' '.join(f'--{flag}=gs://BUCKET/...' for flag in local)}, or --tpu=local on a "
-            f"TPU VM; {install}--mode=doctor checks everything",
-        )
 
     def check_replicas(self, replicas: int) -> None:
         """Raises UserError unless the batch sizes and flags fit the number of replicas."""

@@ -73,7 +73,6 @@ class DataSettings(Seeded):
         per_process=True,
         affects="data",
         needed_by=("evaluate",),
-        on_tpu=True,
         common=True,
     )
     test_data_dir: str | None = setting(
@@ -85,7 +84,6 @@ class DataSettings(Seeded):
         per_process=True,
         affects="data",
         needed_by=("evaluate",),
-        on_tpu=True,
     )
     holdout: float | None = setting(
         None,

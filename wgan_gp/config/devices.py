@@ -110,5 +110,5 @@ class DeviceSettings(Section):
 
     @property
     def on_remote_tpu(self) -> bool:
-        """True if the machines of a TPU node or pod read the data and write the checkpoints."""
+        """True if the machines of the TPU are others than the one that runs Python."""
         return self.tpu not in (None, "local")

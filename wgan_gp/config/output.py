@@ -41,7 +41,6 @@ class OutputSettings(Section):
         path=True,
         per_process=True,
         affects="nothing",
-        on_tpu=True,
         common=True,
     )
     summary_interval: int = setting(
@@ -120,7 +119,6 @@ class OutputSettings(Section):
         "checkpoints/ckpt-N. Once the new run has a checkpoint, it continues from its own.",
         path=True,
         affects="training",
-        on_tpu=True,
     )
     restore: str | None = setting(
         None,

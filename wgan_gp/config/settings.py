@@ -47,7 +47,6 @@ def setting(
     of_run: bool | tuple[str, ...] | None = None,
     needed_by: tuple[str, ...] = (),
     path: bool = False,
-    on_tpu: bool = False,
     per_process: bool = False,
     user_code: bool = False,
     used_by: tuple[str, ...] = (),
@@ -79,7 +78,6 @@ def setting(
       needed_by: The modes that use a saved run and need the setting. If its value in config.json
         names code, a path or a server, these modes use it only if the command line names it, too.
       path: Whether the value is a path, in which a leading ~ means the home directory.
-      on_tpu: Whether the machines of a remote TPU read or write at the path.
       per_process: Whether processes that train together may have different values. All other
         settings must be equal, because they determine what is computed and when the processes wait
         for each other.
@@ -106,7 +104,6 @@ def setting(
         "of_run": not (path or affects == "nothing") if of_run is None else of_run,
         "needed_by": needed_by,
         "path": path,
-        "on_tpu": on_tpu,
         "per_process": per_process,
         "user_code": user_code,
         "used_by": used_by,

@@ -16,6 +16,7 @@ import tensorflow as tf
 
 from ..data.sources import downloads, listing
 from ..errors import UserError, reason
+from ..run_directory.files import this_machine
 
 # The weights behind published FIDs and inception scores, as distributed by TF-GAN.
 INCEPTION = "https://tfhub.dev/tensorflow/tfgan/eval/inception/1?tf-hub-format=compressed"
@@ -42,7 +43,7 @@ def load_inception(name: str) -> tuple[str, Network]:
             archive = tf.keras.utils.get_file(INCEPTION_FILE, INCEPTION)
         with tempfile.TemporaryDirectory() as folder:
             shutil.unpack_archive(archive, folder, "gztar")
-            loaded = tf.saved_model.load(folder)
+            loaded = _load_saved_model(folder)
     # Keras raises Exception for a failed download; a truncated archive raises various exceptions.
     except Exception as error:
         raise UserError(
@@ -146,8 +147,13 @@ def _open_keras(path: str) -> Network:
     return Network(functools.partial(model, training=False), _image_shape(model_input), model)
 
 
+def _load_saved_model(path: str) -> Any:
+    options = tf.saved_model.LoadOptions(experimental_io_device=this_machine())
+    return tf.saved_model.load(path, options=options)
+
+
 def _open_saved_model(path: str) -> Network:
-    loaded = tf.saved_model.load(path)
+    loaded = _load_saved_model(path)
     signature = loaded.signatures.get("serving_default")
     if signature is None:
         if not callable(loaded):

@@ -134,8 +134,9 @@ def record(
     writer = EvaluationFileWriter(directory.evaluation, metadata)
     writer.terminate_last_line()
     writer.evaluation(step, values)
-    events = tf.summary.create_file_writer(directory.evaluations)
-    with events.as_default(step=step):
-        for tag, value in values.items():
-            tf.summary.scalar(tag, value)
-    events.close()
+    with tf.device(None):  # this machine has the files
+        events = tf.summary.create_file_writer(directory.evaluations)
+        with events.as_default(step=step):
+            for tag, value in values.items():
+                tf.summary.scalar(tag, value)
+        events.close()

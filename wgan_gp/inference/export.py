@@ -30,6 +30,7 @@ from ..run_directory.files import (
     check_new_folder,
     convert_file_errors,
     new_folder,
+    this_machine,
     write_durable,
 )
 from ..runtime.randomness import RngStream, normal
@@ -90,7 +91,8 @@ def write(
         module.weights = [
             _plain(weight) for network in (generator, critic) for weight in network.weights
         ]
-        tf.saved_model.save(module, posixpath.join(inside, SAVED_MODEL), signatures=functions)
+        options = tf.saved_model.SaveOptions(experimental_io_device=this_machine())
+        tf.saved_model.save(module, posixpath.join(inside, SAVED_MODEL), functions, options)
         for file, network in ((KERAS_FILE, generator), (CRITIC_FILE, critic)):
             # A network of the user may not be a Keras model.
             model = getattr(network, "keras_model", network)

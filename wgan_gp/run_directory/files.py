@@ -25,6 +25,17 @@ def local_path(path: str) -> str | None:
     return None if "://" in path else path
 
 
+def this_machine() -> str:
+    """Returns the name of the device of TensorFlow that reads and writes the files of a run.
+
+    By default, TensorFlow accesses the file of a variable from the machine of the variable, which
+    may be that of a remote TPU and not have the file. `tf.device(None)` does the same for single
+    operations, whose default is then the TPU's machine.
+    """
+    with tf.device(None), tf.device("CPU:0"):
+        return tf.constant(0).device
+
+
 def check_regular(path: str) -> None:
     """Checks that reading a file would end, before it is opened.
 

@@ -55,19 +55,6 @@ def installed_versions(packages: Iterable[str]) -> dict[str, str]:
     return versions
 
 
-def missing_packages(tpu: str) -> list[str]:
-    """Returns the packages for a TPU of another machine that are not installed.
-
-    Args:
-      tpu: The name of the TPU, which Google's API client looks up, or its address.
-    """
-    needed = ["tensorflow-tpu"]
-    if "://" not in tpu:
-        needed += ["google-api-python-client", "oauth2client"]
-    installed = installed_versions(needed)
-    return [package for package in needed if package not in installed]
-
-
 def find_chips(root: str = "/") -> list[str]:
     """Returns the device files of the TPU chips, or else their PCI addresses.
 

@@ -13,7 +13,7 @@ import re
 import tensorflow as tf
 
 from ..errors import NotFiniteError, UserError, reason
-from ..run_directory.files import convert_file_errors, fsync, write_atomic
+from ..run_directory.files import convert_file_errors, fsync, this_machine, write_atomic
 from .checkpoint_files import (
     RECORD,
     complete_checkpoints,
@@ -87,6 +87,7 @@ class Checkpoints:
         self._origin = origin
         self._state = state
         self._checkpoint = state.checkpoint()
+        self._options = tf.train.CheckpointOptions(experimental_io_device=this_machine())
         self.last_iteration = 0
         self.memory: dict[str, float] = {}
 
@@ -159,7 +160,7 @@ class Checkpoints:
             # A missing or unused value is an error, because it would silently reset a part of the
             # run.
             with explaining_changes(path), without_pattern(path) as readable:
-                status = self._checkpoint.read(readable)
+                status = self._checkpoint.read(readable, self._options)
             if self._state.critic_optimizer is None:  # see `TrainState`
                 status.assert_existing_objects_matched().expect_partial()
             else:
@@ -235,7 +236,7 @@ class Checkpoints:
     def _write(self, path: str) -> None:
         delete(path)  # files left by a crash, or a damaged checkpoint that was skipped
         try:
-            self._checkpoint.write(path)
+            self._checkpoint.write(path, self._options)
             for file in files_of(path):  # these must be on the disk before the manifest
                 fsync(file)
             write_atomic(f"{path}.json", make_manifest(path, self.memory))

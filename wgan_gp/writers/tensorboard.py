@@ -146,9 +146,10 @@ class TensorBoardWriter(Writer):
         self.close()
         # As in metrics.jsonl, events that will be computed again are removed.
         earlier_files = list_prefix(posixpath.join(self._directory, "events."))
-        for path in earlier_files:
-            truncate_events(path, step)
-        self._events = tf.summary.create_file_writer(self._directory)
+        with tf.device(None):  # this machine, also if that of a TPU is the default
+            for path in earlier_files:
+                truncate_events(path, step)
+            self._events = tf.summary.create_file_writer(self._directory)
         if not earlier_files:
             self._write_static_content()
 

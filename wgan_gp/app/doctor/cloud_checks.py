@@ -23,15 +23,6 @@ from .finding import Finding, not_checked, ok, problem
 _MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
 
 
-def check_paths(config: Config, *, built_in: bool) -> Finding:
-    """Checks that the machines of a remote TPU can access the paths of the flags."""
-    try:
-        config.check_paths(built_in=built_in)
-    except UserError as error:
-        return problem("paths", error)
-    return ok("paths", f"--model_dir={config.run_directory}")
-
-
 def check_tpu_name(
     settings: DeviceSettings, make_client: Callable[..., Any], tensorflow_version: str
 ) -> Finding:

@@ -14,11 +14,9 @@ import psutil
 
 from ... import pjrt
 from ...config import Config
-from ...data.datasets import BUILT_IN
 from ...errors import reason
 from ...runtime import streams, tpu_machine
 from .. import connection
-from ..user_code import loading
 from . import cloud_checks, jax_checks, machine_checks
 from .finding import Finding, not_checked, ok, problem
 from .jax_checks import Jax
@@ -61,7 +59,6 @@ def report(findings: Iterable[Finding]) -> int:
 def _machine_checks(config: Config) -> dict[str, _Check]:
     versions = tpu_machine.installed_versions(machine_checks.PACKAGES)
     partial = functools.partial
-    has_no_path = config.dataset in BUILT_IN or loading.is_user_dataset(config.dataset)
     # TensorFlow collects the parts of a file for gs:// in the folder of temporary files.
     on_disk = tempfile.gettempdir() if "://" in config.run_directory else config.run_directory
     return {
@@ -74,7 +71,6 @@ def _machine_checks(config: Config) -> dict[str, _Check]:
         "jax": lambda: jax_checks.check_jax(connection.choose_runtime(config), versions),
         "free memory": lambda: machine_checks.check_memory(psutil.virtual_memory().available),
         "free space": partial(machine_checks.check_disk, on_disk),
-        "paths": partial(cloud_checks.check_paths, config, built_in=has_no_path),
     }
 
 

@@ -11,7 +11,14 @@ from absl import logging
 from ...config import DataSettings, DeviceSettings
 from ...errors import UserError
 from ...run_directory.files import local_path
-from ..opened_data import MAX_CACHE_BYTES, ExampleFormat, StoredData, UnreadData
+from ..opened_data import (
+    MAX_CACHE_BYTES,
+    ExampleFormat,
+    StoredData,
+    UnreadData,
+    is_held,
+    unreadable_stream,
+)
 from ..scaling import pixels
 from ..sources.labels import numbered_like
 from ..sources.source import NO_LABEL, Source
@@ -19,10 +26,6 @@ from ..spec import DataSpec, count_of
 from ..streamed_rows import StreamedRecords, StreamedRows
 from .cache import OFF, cache_folder, cached, find_record, local_copy
 from .store import Record
-
-# The largest tensor that can be sent to the machines of a remote TPU. For larger tensors, gRPC
-# aborts the process.
-_MAX_SENT_BYTES = 2**31 - 2**20
 
 
 class SourceReader:
@@ -84,7 +87,8 @@ class SourceReader:
         source.prepare()
         unread = self._unread(source, settings, devices)
         folder = cache_folder(settings.data_cache)
-        store = cached(source, folder, in_memory=unread.in_memory)
+        with tf.device(None):  # pictures are read and decoded on this machine
+            store = cached(source, folder, in_memory=unread.in_memory)
         labels = store.labels
         if classes and not store.class_names:
             raise UserError(
@@ -143,7 +147,7 @@ def _unread(
 ) -> UnreadData:
     """Returns the properties of a source, which is held in memory as set by --cache.
 
-    `auto` holds up to 1 GiB in memory. A source of unknown size is assumed to be the largest that
+    A source of unknown size is assumed to be the largest that
     `auto` holds in the memory of a device.
 
     Raises:
@@ -162,10 +166,13 @@ def _unread(
                 f"{count:,}, which --cache=auto still holds in the memory of a device"
             )
     total = count * form.example_bytes
-    in_memory = settings.cache in ("on", "device")
-    in_memory = in_memory or (settings.cache == "auto" and total <= MAX_CACHE_BYTES)
-    if devices.on_remote_tpu:
-        _check_remote(source.origin, total, in_memory, settings, devices)
+    in_memory = is_held(source.origin, total, settings, devices)
+    if devices.on_remote_tpu and not in_memory:
+        folder = cache_folder(settings.data_cache)
+        if folder is None or local_path(folder) is not None:
+            raise unreadable_stream(
+                source.origin, settings, devices, "give --data_cache=gs://BUCKET/..."
+            )
     return UnreadData(form, count, in_memory)
 
 
@@ -173,21 +180,3 @@ def _format_of(source: Source, settings: DataSettings) -> ExampleFormat:
     bits = 8 * source.dtype.itemsize
     normalize = functools.partial(pixels.normalize, settings, bits=bits)
     return ExampleFormat(tuple(source.shape), tf.as_dtype(source.dtype), normalize)
-
-
-def _check_remote(
-    origin: str, size: int, in_memory: bool, settings: DataSettings, devices: DeviceSettings
-) -> None:
-    folder = cache_folder(settings.data_cache)
-    if in_memory and size > _MAX_SENT_BYTES:
-        raise UserError(
-            f"--cache={settings.cache}: {origin} has {size / 2**30:.1f} GiB of images, "
-            f"which is more than can be sent to --tpu={devices.tpu}",
-            "use --cache=off, or --tpu=local on a TPU VM",
-        )
-    if not in_memory and (folder is None or local_path(folder) is not None):
-        raise UserError(
-            f"{origin} is too large for the memory of the host, and the machines of "
-            f"--tpu={devices.tpu} can read its decoded examples only in a bucket",
-            "give --data_cache=gs://BUCKET/..., or run on the TPU VM with --tpu=local",
-        )

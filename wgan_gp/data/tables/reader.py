@@ -12,7 +12,7 @@ import tensorflow as tf
 from ...config import DataSettings, DeviceSettings
 from ...errors import UserError, reason, shorten
 from ..holdout import is_held_out
-from ..opened_data import ExampleFormat, OpenedData, StoredData, UnreadData
+from ..opened_data import ExampleFormat, OpenedData, StoredData, UnreadData, check_sent
 from ..sources.listing import check_path
 from ..sources.tables.columns import Columns
 from ..sources.tables.tables import (
@@ -149,6 +149,7 @@ class TableReader:
 
     def open(self, settings: DataSettings, *, classes: int, devices: DeviceSettings) -> StoredData:
         examples = self.table.encode(self._frame, self._flag, settings.seed)
+        check_sent(self._flag, examples.nbytes, devices)
         return StoredData(settings.seed, self._format, examples, self.table.labels_of(examples))
 
     def balanced(self, data: StoredData) -> StoredData:

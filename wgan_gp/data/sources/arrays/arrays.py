@@ -15,13 +15,14 @@ from ....config import DataSettings, DeviceSettings
 from ....errors import UserError
 from ...holdout import is_held_out
 from ...opened_data import (
-    MAX_CACHE_BYTES,
     ExampleFormat,
     InMemoryData,
     OpenedData,
     StoredData,
     StreamedData,
     UnreadData,
+    is_held,
+    unreadable_stream,
 )
 from ...scaling import pixels
 from ...scaling.conditions import Conditions
@@ -173,13 +174,9 @@ class ArrayReader:
     ) -> InMemoryData | StreamedData:
         form = self._format(settings)
         labels = self._labels()
-        if not self._fits(settings, form):
+        if not self._is_held(settings, devices, form):
             if devices.on_remote_tpu:
-                raise UserError(
-                    f"{self._flag} is too large for the memory of the host, and the machines of "
-                    f"--tpu={devices.tpu} cannot read it while they train",
-                    "run on the TPU VM with --tpu=local, or use --cache=on",
-                )
+                raise unreadable_stream(self._flag, settings, devices, "give fewer examples")
             rows, used = self._data.examples, np.flatnonzero(self._valid)
 
             def read(indices: np.ndarray) -> np.ndarray:
@@ -194,7 +191,7 @@ class ArrayReader:
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
         form = self._format(settings)
-        return UnreadData(form, int(self._valid.sum()), self._fits(settings, form))
+        return UnreadData(form, int(self._valid.sum()), self._is_held(settings, devices, form))
 
     def with_settings(self, settings: DataSettings) -> ArrayReader:
         return ArrayReader(settings, self._flag, self._data)
@@ -202,12 +199,11 @@ class ArrayReader:
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         return {"examples": self._data.examples.shape[0], "content": self._content}
 
-    def _fits(self, settings: DataSettings, form: ExampleFormat) -> bool:
-        """Returns True if the examples are held in memory."""
+    def _is_held(
+        self, settings: DataSettings, devices: DeviceSettings, form: ExampleFormat
+    ) -> bool:
         size = int(self._valid.sum()) * form.example_bytes
-        return settings.cache in ("on", "device") or (
-            settings.cache == "auto" and size <= MAX_CACHE_BYTES
-        )
+        return is_held(self._flag, size, settings, devices)
 
     def _format(self, settings: DataSettings) -> ExampleFormat:
         scaling, has_width = self.scaling, len(self.example_shape) >= 3

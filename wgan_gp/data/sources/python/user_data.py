@@ -16,7 +16,15 @@ from ....errors import UserError, explaining
 from ....run_directory.json_files import digest
 from ...feed.pipeline_errors import checked_labels
 from ...holdout import is_held_out
-from ...opened_data import ExampleFormat, InMemoryData, OpenedData, StoredData, StreamedData
+from ...opened_data import (
+    ExampleFormat,
+    InMemoryData,
+    OpenedData,
+    StoredData,
+    StreamedData,
+    check_sent,
+    unreadable_stream,
+)
 from ...scaling import pixels
 from ...scaling.conditions import Conditions
 from ...spec import DataSpec, names_of_numbers
@@ -78,7 +86,12 @@ class UserReader:
         assert data is not None
         self._check_split(data, settings.split, classes)
         if isinstance(data, Stream):
+            if devices.on_remote_tpu:
+                raise unreadable_stream(
+                    self._flag, settings, devices, "give a dataset with an end and --cache=on"
+                )
             return StreamedExamples(data, settings, self.conditions, classes, self._flag)
+        check_sent(self._flag, data.examples.nbytes, devices)
         size, labels = 0, np.zeros([len(data.examples)], np.int32)
         if data.conditions is not None and self.conditions is not None:
             size, labels = self.conditions.size, self.conditions.standardize(data.conditions)
@@ -152,7 +165,9 @@ class UserReader:
         """Returns the examples of a split in one of two forms, or None; calls the function once."""
         if split not in self._splits:
             value = call(self._function, settings, split, self._flag)
-            self._splits[split] = None if value is None else convert(value, settings, self._flag)
+            with tf.device(None):
+                data = None if value is None else convert(value, settings, self._flag)
+            self._splits[split] = data
         return self._splits[split]
 
     def _check_flags(self, settings: DataSettings) -> None:
@@ -238,7 +253,7 @@ def call(function: Callable[..., Any], settings: DataSettings, split: str, flag:
         "image_size": _offered_size(settings),
         "seed": settings.seed,
     }
-    with explaining(flag):
+    with explaining(flag), tf.device(None):  # its files and its Python are on this machine
         return function(
             **{name: each for name, each in offered.items() if _accepts(function, name)}
         )
