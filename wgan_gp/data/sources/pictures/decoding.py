@@ -31,7 +31,8 @@ SUFFIXES = (
 KINDS = "JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF or PPM"
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")
 _JPEG_FORMATS = ("JPEG", "MPO")  # cameras write several JPEGs into one file, an MPO
-_JPEG_SIGNATURE, _PNG_SIGNATURE, _PNG_DEPTH_AT = b"\xff\xd8\xff", b"\x89PNG", 24
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *tiff.SIGNATURES)  # of files with long headers
+_PNG_DEPTH_AT = 24
 _HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 _ORIENTATION = 0x0112
 # Tags of a TIFF, and the format of a sample that is an unsigned integer.
@@ -64,14 +65,12 @@ class Header:
       size: Height and width of the upright picture, in pixels.
       bits: 16 if its levels have more than 8 bits, else 8.
       channels: The number of channels; 3 for a picture with a palette.
-      problem: The reason why pictures of this type cannot be read and the remedy, or None.
     """
 
     name: str
     size: tuple[int, int]
     bits: int = 8
     channels: int = 3
-    problem: tuple[str, str] | None = None
 
 
 def read_header(content: bytes, name: str) -> Header | None:
@@ -94,7 +93,7 @@ def read_header(content: bytes, name: str) -> Header | None:
             size = _upright_size(_stored_size(image), _orientation(image) if may_turn else 1)
             bits = 16 if image.mode.startswith("I") else 8
             channels = 3 if image.mode == "P" else len(image.getbands())
-            return Header(name, size, bits, channels, _problem(image, content))
+            return Header(name, size, bits, channels)
     # For damaged files, Pillow raises exceptions of many types.
     except Exception:
         return None
@@ -102,9 +101,9 @@ def read_header(content: bytes, name: str) -> Header | None:
 
 def is_picture(beginning: bytes) -> bool:
     """Returns True if the first 64 KB of a file are those of a picture, whatever its name is."""
-    is_large_header = beginning.startswith((_JPEG_SIGNATURE, *tiff.SIGNATURES))
     is_whole_read = beginning[8:12] == b"WEBP" or beginning[4:8] == b"ftyp"
-    return is_large_header or is_whole_read or read_header(beginning, "") is not None
+    is_known = is_whole_read or beginning.startswith(_SIGNATURES)
+    return is_known or read_header(beginning, "") is not None
 
 
 def decode(content: bytes, form: Form) -> np.ndarray:
@@ -132,8 +131,6 @@ def decode(content: bytes, form: Form) -> np.ndarray:
                 levels = _turn(tiff.levels_of(page), tiff.orientation_of(page))
             return _fit_levels(levels, form)
         with _open(content) as image:
-            if problem := _problem(image, content):
-                raise Unreadable("it {}: {}".format(*problem))
             if form.bits == 8 and form.shape[2] in _MODES and not image.mode.startswith("I"):
                 return _fit(image, form)
             return _fit_levels(_read_levels(image), form)
@@ -156,6 +153,7 @@ def _open(content: bytes) -> PIL.Image.Image:
     """Returns a picture whose pixels are not decoded yet."""
     image = PIL.Image.open(io.BytesIO(content), formats=_FORMATS)
     _check_pixels(image.size)
+    _check_levels(image, content)
     return image
 
 
@@ -164,35 +162,34 @@ def _needs_tifffile(content: bytes) -> bool:
     if not tiff.is_tiff(content):
         return False
     try:
-        with _open(content) as image:
+        with PIL.Image.open(io.BytesIO(content), formats=["TIFF"]) as image:
             channels = _tag(image, _CHANNELS, 1)
             return channels > MAX_COLOR_CHANNELS or (channels > 1 and max(_bits(image)) > 8)
     except PIL.UnidentifiedImageError:
         return True
 
 
-def _problem(image: Any, content: bytes) -> tuple[str, str] | None:
-    """Returns the reason why a picture is refused and the remedy, or None.
+def _check_levels(image: Any, content: bytes) -> None:
+    """Raises Unreadable for levels of which Pillow would drop bits.
 
     Pillow keeps all bits of gray pictures, and the high byte of the levels of others.
     """
     if image.format == "TIFF":
         formats = np.atleast_1d(_tag(image, _FORMAT, _UNSIGNED))
         if not {1, 2, 4, 8, 16}.issuperset(_bits(image)) or set(formats) != {_UNSIGNED}:
-            return (
-                "is a TIFF of other levels than unsigned integers of 8 or 16 bits",
-                "convert them, or save a .npy file for --dataset=array",
+            raise Unreadable(
+                "it is a TIFF of other levels than unsigned integers of 8 or 16 bits: convert "
+                "them, or save a .npy file for --dataset=array"
             )
-    is_deep = content.startswith(_PNG_SIGNATURE) and content[_PNG_DEPTH_AT] > 8
+    is_deep = image.format == "PNG" and content[_PNG_DEPTH_AT] > 8
     if image.format == "PPM" and image.tile:
         arguments = image.tile[0].args
         is_deep = isinstance(arguments, tuple) and arguments[-1] > 255
     if is_deep and not image.mode.startswith("I"):
-        return (
-            f"is a color {image.format} of 16 bits, which Pillow reduces to 8",
-            "convert it to TIFF, or to .npy for --dataset=array",
+        raise Unreadable(
+            f"it is a color {image.format} of 16 bits, which Pillow reduces to 8: convert it to "
+            "TIFF, or to .npy for --dataset=array"
         )
-    return None
 
 
 def _tag(image: Any, tag: int, default: int) -> Any:
@@ -216,8 +213,6 @@ def _describe(content: bytes, error: Exception) -> str:
         return "it is a HEIC file: convert it to JPEG or PNG"
     if isinstance(error, PIL.UnidentifiedImageError):
         return f"it is not a complete {KINDS} file"
-    if isinstance(error, PIL.Image.DecompressionBombError):
-        return f"it has more than {MAX_PIXELS:,} pixels"
     return reason(error) or type(error).__name__
 
 
