@@ -199,17 +199,17 @@ NO_BYTES = tf.train.Feature(bytes_list=tf.train.BytesList())
 @pytest.mark.parametrize(
     ("features", "says"),
     [
-        ({"label": b"cat"}, "label of .* is a string, not an integer — omit --num_classes"),
-        ({"label": 1.0}, "label of .* is a float, not an integer — omit --num_classes"),
-        ({"label": [1, 2, 0]}, "label of the first example has 3 values"),
+        ({"label": b"cat"}, "label of .* is not a single integer — omit --num_classes"),
+        ({"label": 1.0}, "label of .* is not a single integer — omit --num_classes"),
+        ({"label": [1, 2, 0]}, "label of the first example is not a single integer"),
         (
             {"label": NO_INTEGER},
             r"=2, but .* has no such label \(its features: image, label\)",
         ),
         ({"label": tf.train.Feature()}, "--num_classes=2, but .* has no such label"),
-        ({"image": [IMAGE, IMAGE]}, "image of the first example has 2 values"),
-        ({"image": NO_BYTES}, "image of the first example has no values"),
-        ({"image": list(range(9))}, "image of .* is an integer, not a string — store"),
+        ({"image": [IMAGE, IMAGE]}, "image of the first example is not a single string"),
+        ({"image": NO_BYTES}, "image of the first example is not a single string"),
+        ({"image": list(range(9))}, "image of .* is not a single string — store"),
     ],
 )
 def test_invalid_features_are_described(tmp_path, features, says):
@@ -283,7 +283,7 @@ def test_a_damaged_description_is_named(tmp_path, name, content):
     folder = tmp_path / name / "3.0.1"
     put(folder / "dataset_info.json", content.encode("latin1"))
     with pytest.raises(
-        UserError, match=f"--dataset={name} cannot be opened .*; delete {folder.parent} if"
+        UserError, match=f"--dataset={name} is neither .*; delete {folder.parent} if"
     ):
         find_data(Config(dataset=name, data_dir=str(tmp_path)))
 
@@ -295,7 +295,7 @@ def test_a_failed_lookup_names_the_dataset(monkeypatch):
         raise tf.errors.FailedPreconditionError(None, None, "Could not resolve host")
 
     monkeypatch.setattr(tfds, "builder", fail)
-    with pytest.raises(UserError, match=r"--dataset=kubric:x cannot be opened .*resolve host"):
+    with pytest.raises(UserError, match=r"--dataset=kubric:x is neither .*resolve host"):
         prepared.find_builder("kubric:x", None)
 
 

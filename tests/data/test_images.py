@@ -234,7 +234,7 @@ def test_the_feature_names_of_imagenet_are_supported(tmp_path):
         (
             {"image_key": "labels"},
             {"image_feature": "label"},
-            "label of .* is an integer, not",
+            "label of .* is not a single string",
         ),
         ({"label_key": "name"}, {"num_classes": 3}, "--num_classes=3, but .* has no such label"),
         ({"label_key": "name"}, {"conditioning": "acgan"}, "needs labels, .* as the feature label"),

@@ -23,7 +23,6 @@ _LOOKUP_TIMEOUT = 60.0
 _LINK = "skipped links to folders that were already listed or that contain the link"
 SPECIAL = "skipped entries that are not regular files, such as pipes and broken links"
 NAME = "skipped names that are not UTF-8"
-REPLACED = "skipped files of an archive that contains a later file of the same path"
 
 _CONNECTION_ERRORS = (
     tf.errors.AbortedError,

@@ -18,7 +18,7 @@ from .. import listing
 from ..shapes import default_square
 from ..source import Example, Source, Unreadable
 from . import decoding as pictures
-from .file_trees import FileTree, Folder, open_tree
+from .file_trees import Folder, Zip, open_tree
 from .forms import Form, choose_form
 from .items import Picture, PictureDecoder
 from .picture_labels import (
@@ -57,7 +57,7 @@ class FolderSource(Source):
     def __init__(
         self,
         origin: str,
-        files: FileTree,
+        files: Folder | Zip,
         splits: dict[str, Pictures],
         split: str,
         form: Form,
@@ -189,7 +189,7 @@ def find_source(
     return FolderSource(origin, files, splits, split, form, headers)
 
 
-def _find_pictures(files: FileTree, origin: str) -> list[str]:
+def _find_pictures(files: Folder | Zip, origin: str) -> list[str]:
     """Returns the files that are pictures by their suffix or, if it is unknown, their content."""
 
     def is_picture(name: str) -> bool:
@@ -219,7 +219,7 @@ def _find_pictures(files: FileTree, origin: str) -> list[str]:
     return found
 
 
-def _map(files: FileTree, function: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
+def _map(files: Folder | Zip, function: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
     """Returns the results of a function that reads files."""
     if not files.in_parallel:
         return list(map(function, names))
@@ -247,7 +247,7 @@ def _choose_split(origin: str, divided: dict[str, list[Placed]], wanted: str, to
     return split
 
 
-def _read_header(files: FileTree, name: str) -> pictures.Header | None:
+def _read_header(files: Folder | Zip, name: str) -> pictures.Header | None:
     """Returns the header of a picture, or None if it cannot be read."""
     try:
         beginning = files.read(name, _HEAD_BYTES)
@@ -259,7 +259,7 @@ def _read_header(files: FileTree, name: str) -> pictures.Header | None:
         return None
 
 
-def _read_some_headers(files: FileTree, names: Sequence[str]) -> list[pictures.Header]:
+def _read_some_headers(files: Folder | Zip, names: Sequence[str]) -> list[pictures.Header]:
     """Returns the header of the first readable picture, and others at equal distances after it.
 
     At most _INSPECTED headers are read after the first one.
@@ -276,7 +276,7 @@ def _read_some_headers(files: FileTree, names: Sequence[str]) -> list[pictures.H
     return [first, *filter(None, _map(files, read, others))]
 
 
-def _no_readable_picture(origin: str, files: FileTree, names: Sequence[str]) -> UserError:
+def _no_readable_picture(origin: str, files: Folder | Zip, names: Sequence[str]) -> UserError:
     """Returns the error of pictures of which none can be read, with the reason of the first."""
     try:
         pictures.decode(files.read(names[0]), Form((1, 1, 3)))

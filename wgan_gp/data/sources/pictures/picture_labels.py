@@ -17,7 +17,7 @@ from ....errors import UserError, printable, reason, shorten
 from ..labels import LABEL_NAMES, is_one_hot, number_labels
 from ..source import Unreadable
 from ..tables.text_tables import CODE, decode_text
-from .file_trees import FileTree
+from .file_trees import Folder, Zip
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
 LABEL_FILES = ("metadata.csv", "metadata.jsonl", "dataset.json")
@@ -27,6 +27,7 @@ _SPLITS = {  # the names of Hugging Face's datasets
     "validation": {"validation", "valid", "val", "dev"},
     "test": {"test", "testing", "eval", "evaluation"},
 }
+_LABEL = (str, int, float)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SEPARATORS = re.compile(r"[-._0-9]+")  # as in train2017 and seg_train
 
@@ -91,7 +92,7 @@ def divide(names: Sequence[str]) -> dict[str, list[Placed]]:
 
 
 def read_labels(
-    files: FileTree, origin: str, names: Sequence[str], column: str | None
+    files: Folder | Zip, origin: str, names: Sequence[str], column: str | None
 ) -> dict[str, Any] | None:
     """Returns the labels in the files of labels by the paths of their pictures.
 
@@ -194,7 +195,7 @@ def _with_classes(
 
 
 def _read_label_file(
-    files: FileTree, path: str, where: str, column: str | None
+    files: Folder | Zip, path: str, where: str, column: str | None
 ) -> dict[str, Any] | None:
     """Returns the labels in one file; see `read_labels`. Empty texts are left out."""
     try:
@@ -203,7 +204,14 @@ def _read_label_file(
             found = _read_stylegan(content, where)
         else:
             text = decode_text(content)
-            rows = _read_csv(text) if path.endswith(".csv") else _read_json_lines(text)
+            if path.endswith(".csv"):
+                separator = max(",;\t", key=text.partition("\n")[0].count)
+                lines = csv.DictReader(
+                    io.StringIO(text, newline=""), delimiter=separator, strict=True
+                )
+                rows = [{str(key).strip(): value for key, value in row.items()} for row in lines]
+            else:  # not splitlines: it also cuts at U+2028 and others, which JSON permits in texts
+                rows = [dict(json.loads(line)) for line in text.split("\n") if line.strip()]
             found = _read_column(rows, where, column)
     except (Unreadable, ValueError, TypeError, KeyError, csv.Error, RecursionError) as error:
         why = shorten(reason(error) or type(error).__name__)
@@ -242,35 +250,18 @@ def _read_stylegan(content: bytes, where: str) -> dict[str, Any] | None:
             return {}  # numbers such as the poses of cameras, which are not classes
         numbers = matrix.argmax(axis=1).tolist()
         pairs = [(name, number) for (name, _), number in zip(pairs, numbers, strict=True)]
-    if not all(label is None or isinstance(label, (str, int, float)) for _, label in pairs):
+    if not all(label is None or isinstance(label, _LABEL) for _, label in pairs):
         raise ValueError("its labels are neither numbers nor rows of numbers")
     return _by_name(pairs, where)
 
 
 def _by_name(pairs: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
     """Returns labels by the names of the files; none if they contradict each other."""
-    labels: dict[str, Any] = {}
-    for name, label in pairs:
-        if name in labels and labels[name] != label:
-            logging.warning(
-                f"{where}: {printable(name)} has several labels; the images are used without labels"
-            )
-            return {}
-        labels[name] = label
+    labels = dict(pairs)
+    if len(set(pairs)) > len(labels):
+        logging.warning(f"{where}: an image has several labels; the images are used without labels")
+        return {}
     return labels
-
-
-def _read_csv(text: str) -> list[dict[str, Any]]:
-    header = text.partition("\n")[0]
-    separator = max(",;\t", key=header.count)
-    rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
-    return [{str(key).strip(): value for key, value in row.items()} for row in rows]
-
-
-def _read_json_lines(text: str) -> list[dict[str, Any]]:
-    # Not splitlines: it also cuts at U+2028 and others, which JSON permits in texts.
-    rows = [json.loads(line) for line in text.split("\n") if line.strip()]
-    return [dict(row) for row in rows]
 
 
 def _read_column(
@@ -287,37 +278,28 @@ def _read_column(
         )
     if column is None:
         column = next((each for each in others if each.lower() in LABEL_NAMES), None)
-    if column is None:
-        if len(others) != 1 or not _are_classes([row.get(others[0]) for row in rows]):
-            return None
-        (column,) = others
+    if column is None and len(others) == 1:  # of classes, which repeat, unlike captions
+        values = [row.get(others[0]) for row in rows]
+        if all(isinstance(value, (str, int)) for value in values):
+            column = others[0] if 2 * len(set(values)) <= len(values) else None
     values = [row.get(column) for row in rows]
-    if not all(value is None or isinstance(value, (str, int, float)) for value in values):
+    if column is None or not all(value is None or isinstance(value, _LABEL) for value in values):
         return None  # for example the boxes of objects
     if all(isinstance(value, str) for value in values):
-        values = _numbers(values) or values
+        values = _numbers(values)
     names = (str(row[_FILE_NAME]) for row in rows)
     return _by_name(list(zip(names, values, strict=True)), where)
 
 
-def _are_classes(values: Sequence[Any]) -> bool:
-    """Returns True if values repeat, as the names of classes do and captions do not."""
-    if not all(isinstance(value, (str, int)) for value in values):
-        return False
-    return len(set(values)) <= len(values) // 2
-
-
-def _numbers(texts: Sequence[Any]) -> list[Any] | None:
-    """Returns texts as numbers if all of them that are not empty are numbers."""
-    try:
-        return [_number(text.strip()) for text in texts]
-    except ValueError:
-        return None
-
-
-def _number(text: str) -> int | float | None:
-    if not text:
-        return None
-    if "_" in text or CODE.match(text):  # Python reads 1_1 as 11
-        raise ValueError(f"{text} is no number")
-    return int(text) if _INTEGER.fullmatch(text) else float(text)
+def _numbers(texts: Sequence[str]) -> Sequence[Any]:
+    """Returns texts as numbers if all of them that are not empty are numbers; None for those."""
+    found: list[Any] = []
+    for text in map(str.strip, texts):
+        if "_" in text or CODE.match(text):  # Python reads 1_1 as 11
+            return texts
+        try:
+            number = int(text) if _INTEGER.fullmatch(text) else float(text or "nan")
+        except ValueError:
+            return texts
+        found.append(number if text else None)
+    return found

@@ -52,7 +52,8 @@ def find_builder(name: str, data_dir: str | None) -> Any:
     except Exception as error:
         folder = posixpath.join(data_dir or tfds.core.constants.DATA_DIR, name.partition(":")[0])
         raise UserError(
-            f"--dataset={name} cannot be opened by tensorflow-datasets ({reason(error)})",
+            f"--dataset={name} is neither built in nor opened by tensorflow-datasets "
+            f"({reason(error)})",
             "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or a "
             f"dataset of tensorflow-datasets; delete {folder} if it is damaged",
         ) from error

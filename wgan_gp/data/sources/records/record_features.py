@@ -23,8 +23,6 @@ _WIDTHS = ("width", "image/width", "cols", "columns")
 _DEPTHS = ("depth", "image/depth", "channels", "image/channels")
 _SHAPE = "shape"
 _LONG_TEXT = 200  # bytes
-# The names of feature types in messages.
-_TYPE_NAMES = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
 
 
 class Features(NamedTuple):
@@ -58,7 +56,7 @@ def find_features(
         except UserError as error:
             first_error = first_error or error
         else:
-            found = [each for each in examples if _has_bytes(each, image)]
+            found = [each for each in examples if _is_single(each, image, "bytes_list")]
             if label is None:
                 labels = (_label_feature(each, settings, origin) for each in found)
                 label = next(filter(None, labels), None)
@@ -70,15 +68,14 @@ def find_features(
 
 def header_of(example: tf.train.Example, features: Features, name: str) -> pictures.Header | None:
     """Returns the header of the picture of an example, or None if it cannot be read."""
-    if not _has_bytes(example, features.image):
+    try:
+        picture = _picture(example, features)
+    except Unreadable:
         return None
-    if not features.is_raw:
-        return pictures.read_header(_content(example, features.image), name)
-    pixels = _raw_pixels(example, features.image)
-    if pixels is None:
-        return None
-    height, width, channels = pixels.shape
-    return pictures.Header(name, (height, width), 8 * pixels.dtype.itemsize, channels)
+    if isinstance(picture, bytes):
+        return pictures.read_header(picture, name)
+    height, width, channels = picture.shape
+    return pictures.Header(name, (height, width), 8 * picture.dtype.itemsize, channels)
 
 
 def decode(example: tf.train.Example, features: Features, form: Form) -> np.ndarray:
@@ -87,14 +84,25 @@ def decode(example: tf.train.Example, features: Features, form: Form) -> np.ndar
     Raises:
       Unreadable: If it has none, or it cannot be read.
     """
-    if not _has_bytes(example, features.image):
+    picture = _picture(example, features)
+    decoder = pictures.decode if isinstance(picture, bytes) else pictures.fit
+    return decoder(picture, form)
+
+
+def _picture(example: tf.train.Example, features: Features) -> bytes | np.ndarray:
+    """Returns the encoded or raw picture of an example.
+
+    Raises:
+      Unreadable: If it has none, or raw pixels of another size.
+    """
+    if not _is_single(example, features.image, "bytes_list"):
         raise Unreadable(f"it has no single {features.image}")
     if not features.is_raw:
-        return pictures.decode(_content(example, features.image), form)
+        return _content(example, features.image)
     pixels = _raw_pixels(example, features.image)
     if pixels is None:
         raise Unreadable(f"its {features.image} has another size than its height and width")
-    return pictures.fit(pixels, form)
+    return pixels
 
 
 def label_of(example: tf.train.Example, name: str) -> Any | None:
@@ -129,9 +137,9 @@ def _image_feature(example: tf.train.Example, given: str | None, origin: str) ->
             f"{flag}{origin}: the first example has no image (its features: {_names(example)})",
             "give the name of the feature of the image as --image_feature",
         )
-    if problem := _find_problem(features[name], "bytes_list"):
+    if not _is_single(example, name, "bytes_list"):
         raise UserError(
-            f"{origin}: {name} of the first example {problem}",
+            f"{origin}: {name} of the first example is not a single string",
             "store one image in each example, as the content of a file or as raw uint8 pixels, or "
             "name another feature as --image_feature",
         )
@@ -144,11 +152,7 @@ def _label_feature(example: tf.train.Example, settings: DataSettings, origin: st
     Raises:
       UserError: If a flag asks for labels and there are none.
     """
-    features, given, classes = (
-        example.features.feature,
-        settings.label_feature,
-        settings.num_classes,
-    )
+    given, classes = settings.label_feature, settings.num_classes
     names = _LABELS if given is None else (given,)
     name = next((each for each in names if label_of(example, each) is not None), None)
     if name is None:
@@ -160,9 +164,9 @@ def _label_feature(example: tf.train.Example, settings: DataSettings, origin: st
             f"{_names(example)})",
             "omit it, or give the name of the feature of the label as --label_feature",
         )
-    if classes is not None and (problem := _find_problem(features[name], "int64_list")):
+    if classes is not None and not _is_single(example, name, "int64_list"):
         raise UserError(
-            f"{origin}: {name} of the first example {problem}",
+            f"{origin}: {name} of the first example is not a single integer",
             "omit --num_classes, or store one integer in each example",
         )
     return name
@@ -179,18 +183,10 @@ def _names(example: tf.train.Example) -> str:
     return printable(shorten(", ".join(sorted(example.features.feature)) or "none"))
 
 
-def _find_problem(feature: tf.train.Feature, kind: str) -> str | None:
-    """Returns the problem of a feature, or None if it has one value of the type `kind`."""
-    actual = feature.WhichOneof("kind")
-    values = getattr(feature, actual).value if actual else []
-    if values and actual != kind:
-        return f"is {_TYPE_NAMES[actual]}, not {_TYPE_NAMES[kind]}"
-    return None if len(values) == 1 else f"has {len(values) or 'no'} values"
-
-
-def _has_bytes(example: tf.train.Example, name: str) -> bool:
+def _is_single(example: tf.train.Example, name: str, kind: str) -> bool:
+    """Returns True if an example has a feature of one value of this type."""
     features = example.features.feature
-    return name in features and _find_problem(features[name], "bytes_list") is None
+    return name in features and len(getattr(features[name], kind).value) == 1
 
 
 def _content(example: tf.train.Example, name: str) -> bytes:
