@@ -93,7 +93,7 @@ def test_pictures_outside_a_subfolder_have_no_classes(tmp_path, caplog):
     source = find(write(tmp_path / "data", numbered("cat/1.png", "2.png")))
     assert source.class_names is None and [each[1] for each in content_of(source)] == [1, 0]
     assert (
-        "2.png next to the folders of the other pictures: the folders are no classes" in caplog.text
+        "2.png is next to the folders of other pictures: the folders are no classes" in caplog.text
     )
     caplog.clear()
     find(write(tmp_path / "flat", numbered("1.png", "2.png")))

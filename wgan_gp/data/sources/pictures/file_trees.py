@@ -54,10 +54,7 @@ class Folder:
     Attributes:
       path: Its path.
       names: The sorted paths of the files inside it, without hidden files.
-      in_parallel: True, because several threads read faster than one.
     """
-
-    in_parallel = True
 
     def __init__(self, path: str, origin: str):
         self.path = path
@@ -98,8 +95,6 @@ class Zip:
     Raises:
       zipfile.BadZipFile, NotImplementedError: If its directory cannot be read.
     """
-
-    in_parallel = False
 
     def __init__(self, path: str):
         file: Any = local_path(path) or tf.io.gfile.GFile(path, "rb")

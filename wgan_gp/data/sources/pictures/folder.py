@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -24,7 +25,6 @@ from .items import Picture, PictureDecoder
 from .picture_labels import (
     LABEL_FILES,
     Pictures,
-    Placed,
     divide,
     find_classes,
     read_labels,
@@ -103,15 +103,14 @@ class FolderSource(Source):
         return self._files.identity(self._names)
 
     def items(self, first: int = 0) -> Iterator[Picture]:
-        """Yields each picture, with its content if one thread must read the files."""
-        for name, label in zip(self._names[first:], self._labels[first:], strict=True):
-            yield Picture(name, label, None if self._files.in_parallel else self._read_file(name))
+        """Yields each picture, without its content."""
+        yield from map(Picture, self._names[first:], self._labels[first:])
 
     def fetch(self, item: Picture) -> Picture:
-        if item.content is not None or self._decoder.folder is not None:
+        if self._decoder.folder is not None:
             return item
         with listing.reading(self.origin):
-            return item._replace(content=self._read_file(item.name))
+            return item._replace(content=self._files.read(item.name))
 
     def decoder(self) -> PictureDecoder:
         return self._decoder
@@ -121,17 +120,8 @@ class FolderSource(Source):
 
     def has_colors(self, item: Picture) -> bool:
         """Returns True if the header of a picture says that it has colors."""
-        if isinstance(item.content, bytes):
-            header = pictures.read_header(item.content, item.name)
-        else:
-            header = _read_header(self._files, item.name)
+        header = _read_header(self._files, item.name)
         return header is not None and header.channels > 2
-
-    def _read_file(self, name: str) -> bytes | Unreadable:
-        try:
-            return self._files.read(name)
-        except Unreadable as error:
-            return error
 
     def name(self, index: int) -> str:
         return self._names[index]
@@ -184,7 +174,15 @@ def find_source(
         splits = find_classes(origin, divided, labels)
     headers = _read_some_headers(files, splits[split].names)
     if not headers:
-        raise _no_readable_picture(origin, files, splits[split].names)
+        first, why = splits[split].names[0], "it cannot be read"
+        try:
+            pictures.decode(files.read(first), Form((1, 1, 3)))
+        except Unreadable as error:
+            why = str(error)
+        raise UserError(
+            f"{origin} contains no image that can be read; {printable(first)}: {why}",
+            f"give {pictures.KINDS} files",
+        )
     form = choose_form(origin, headers, settings)
     return FolderSource(origin, files, splits, split, form, headers)
 
@@ -193,24 +191,23 @@ def _find_pictures(files: Folder | Zip, origin: str) -> list[str]:
     """Returns the files that are pictures by their suffix or, if it is unknown, their content."""
 
     def is_picture(name: str) -> bool:
-        suffix = posixpath.splitext(name)[1].lower()
-        if suffix in pictures.SUFFIXES or suffix in _NO_PICTURES:
-            return suffix in pictures.SUFFIXES
         try:
             return pictures.is_picture(files.read(name, _HEAD_BYTES))
         except Unreadable:
             return False
 
-    unknown = [name for name in files.names if not name.lower().endswith(pictures.SUFFIXES)]
-    kinds = dict(zip(unknown, _map(files, is_picture, unknown), strict=True))
-    found = [name for name in files.names if kinds.get(name, True)]
+    suffixes = {name: posixpath.splitext(name)[1].lower() for name in files.names}
+    known = {*pictures.SUFFIXES, *_NO_PICTURES}
+    unknown = [name for name, suffix in suffixes.items() if suffix not in known]
+    by_content = set(itertools.compress(unknown, _map(is_picture, unknown)))
+    found, skipped = [], []
+    for name, suffix in suffixes.items():
+        if suffix in pictures.SUFFIXES or name in by_content:
+            found.append(name)
+        elif posixpath.basename(name) not in LABEL_FILES:
+            skipped.append(name)
     if not found:
         raise UserError(f"{origin} contains no images", f"add {pictures.KINDS} files")
-    skipped = [
-        name
-        for name, is_found in kinds.items()
-        if not is_found and posixpath.basename(name) not in LABEL_FILES
-    ]
     if skipped:
         more = f" and {len(skipped) - 1:,} more" if len(skipped) > 1 else ""
         logging.info(
@@ -219,15 +216,15 @@ def _find_pictures(files: Folder | Zip, origin: str) -> list[str]:
     return found
 
 
-def _map(files: Folder | Zip, function: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
+def _map(function: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
     """Returns the results of a function that reads files."""
-    if not files.in_parallel:
-        return list(map(function, names))
     with concurrent.futures.ThreadPoolExecutor(_PARALLEL_READS) as pool:
         return list(pool.map(function, names))
 
 
-def _choose_split(origin: str, divided: dict[str, list[Placed]], wanted: str, total: int) -> str:
+def _choose_split(
+    origin: str, divided: dict[str, list[tuple[str, str]]], wanted: str, total: int
+) -> str:
     """Returns the split that --split selects, or "" for pictures without splits."""
     if "" in divided:
         if wanted != "train":
@@ -264,25 +261,9 @@ def _read_some_headers(files: Folder | Zip, names: Sequence[str]) -> list[pictur
 
     At most _INSPECTED headers are read after the first one.
     """
-
-    def read(name: str) -> pictures.Header | None:
-        return _read_header(files, name)
-
-    found = ((number, read(name)) for number, name in enumerate(names))
-    number, first = next((pair for pair in found if pair[1]), (0, None))
+    read = functools.partial(_read_header, files)
+    first = next((number for number, name in enumerate(names) if read(name)), None)
     if first is None:
         return []
-    others = names[number + 1 :: max(1, (len(names) - number) // _INSPECTED)][:_INSPECTED]
-    return [first, *filter(None, _map(files, read, others))]
-
-
-def _no_readable_picture(origin: str, files: Folder | Zip, names: Sequence[str]) -> UserError:
-    """Returns the error of pictures of which none can be read, with the reason of the first."""
-    try:
-        pictures.decode(files.read(names[0]), Form((1, 1, 3)))
-    except Unreadable as error:
-        return UserError(
-            f"{origin} contains no image that can be read; {printable(names[0])}: {error}",
-            f"give {pictures.KINDS} files",
-        )
-    return UserError(f"{origin} contains no image that can be read", f"give {pictures.KINDS} files")
+    others = names[first + 1 :: max(1, (len(names) - first) // _INSPECTED)][:_INSPECTED]
+    return list(filter(None, _map(read, [names[first], *others])))

@@ -21,12 +21,12 @@ class Picture(NamedTuple):
     Attributes:
       name: Its name for messages, which is its path in the folder of a `PictureDecoder`.
       label: The number of its class.
-      content: Its file; None if the file is in the folder, or the reason why it cannot be read.
+      content: Its file; None if the file is in the folder.
     """
 
     name: str
     label: int
-    content: bytes | Unreadable | None = None
+    content: bytes | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,8 +49,6 @@ class PictureDecoder:
         if content is None:
             assert self.folder is not None
             content = read_local(posixpath.join(self.folder, picture.name))
-        if isinstance(content, Unreadable):
-            raise content
         with naming(f"{self.origin}: {picture.name}"):
             return Example(pictures.decode(content, self.form), picture.label)
 

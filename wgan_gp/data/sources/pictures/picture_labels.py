@@ -32,18 +32,6 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SEPARATORS = re.compile(r"[-._0-9]+")  # as in train2017 and seg_train
 
 
-class Placed(NamedTuple):
-    """A picture, and the folder in its path that may be its class.
-
-    Attributes:
-      name: The path of the picture.
-      folder: The first folder in its path, below its split; "" if there is none.
-    """
-
-    name: str
-    folder: str
-
-
 class Pictures(NamedTuple):
     """The pictures of one split of a folder or an archive.
 
@@ -65,8 +53,11 @@ def split_name(folder: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def divide(names: Sequence[str]) -> dict[str, list[Placed]]:
+def divide(names: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
     """Returns pictures by their splits, or under "" if their folders are no splits.
+
+    A picture is its path and the first folder in it, below its split, which may be its class; ""
+    if there is none.
 
     The folders at the top are splits if all of them are named so, for at least two splits, or if
     "train" and another split are among them. Folders that contain all pictures are left out of the
@@ -86,7 +77,7 @@ def divide(names: Sequence[str]) -> dict[str, list[Placed]]:
             found.setdefault(split, []).append((name, tail.partition("/")[2] if split else tail))
     inner = iter(_without_wrapper([tail for pairs in found.values() for _, tail in pairs]))
     return {
-        split: [Placed(name, _first_folder(next(inner))) for name, _ in pairs]
+        split: [(name, _first_folder(next(inner))) for name, _ in pairs]
         for split, pairs in found.items()
     }
 
@@ -124,40 +115,34 @@ def read_labels(
 
 
 def find_classes(
-    origin: str, divided: Mapping[str, Sequence[Placed]], labels: Mapping[str, Any] | None
+    origin: str,
+    divided: Mapping[str, Sequence[tuple[str, str]]],
+    labels: Mapping[str, Any] | None,
 ) -> dict[str, Pictures]:
     """Returns the pictures of all splits with the numbers of their classes.
 
     Args:
       origin: The flag and the path, for messages.
-      divided: The pictures of each split.
+      divided: The pictures of each split; see `divide`.
       labels: The labels by the paths of the pictures. None: the folders are the classes.
     """
     found: dict[str, list[Any]] = {}
     for split, placed in divided.items():
-        if labels is None:
-            found[split] = _classes_of_folders(origin, placed)
-        else:
+        if labels is not None:
             found[split] = [labels.get(name) for name, _ in placed]
+            continue
+        folders = [folder for _, folder in placed]
+        found[split] = [None] * len(placed) if "" in folders else folders
+        if 0 < folders.count("") < len(folders):
+            logging.info(
+                f"note: {origin}: {printable(placed[folders.index('')][0])} is next to the folders "
+                "of other pictures: the folders are no classes"
+            )
     reference = found["train" if "train" in found else next(iter(found))]
     return {
         split: _with_classes(origin, [name for name, _ in placed], found[split], reference)
         for split, placed in divided.items()
     }
-
-
-def _classes_of_folders(origin: str, placed: Sequence[Placed]) -> list[str | None]:
-    """Returns the folder of each picture, or None for all if some are in no folder."""
-    alone = [name for name, folder in placed if not folder]
-    if not alone:
-        return [folder for _, folder in placed]
-    if len(alone) < len(placed):
-        others = f" and {len(alone) - 1:,} others" if len(alone) > 1 else ""
-        logging.info(
-            f"note: {origin}: {printable(alone[0])}{others} next to the folders of the other "
-            "pictures: the folders are no classes"
-        )
-    return [None] * len(placed)
 
 
 def _with_classes(
@@ -172,26 +157,25 @@ def _with_classes(
       reference: The labels of the pictures for training, which number the classes if they contain
         all classes.
     """
-    unlabeled = Pictures(names, [0] * len(names), None)
-    kept = [label for label in labels if label is not None]
-    if not kept:
-        return unlabeled
+    labeled = {name: each for name, each in zip(names, labels, strict=True) if each is not None}
     known = [label for label in reference if label is not None]
-    if not set(kept) <= set(known):
-        known = kept
+    if not set(labeled.values()) <= set(known):
+        known = list(labeled.values())
     try:
+        if not labeled:
+            return Pictures(names, [0] * len(names), None)
         numbers, class_names = number_labels(np.array(known), origin)
     except UserError as error:
         logging.warning(f"{error.what}; the images are used without labels")
-        return unlabeled
-    if missing := [name for name, label in zip(names, labels, strict=True) if label is None]:
+        return Pictures(names, [0] * len(names), None)
+    if len(labeled) < len(names):
+        missing = next(name for name in names if name not in labeled)
         logging.warning(
-            f"{origin}: {len(missing):,} of {len(names):,} images have no label and are left out, "
-            f"such as {printable(missing[0])}"
+            f"{origin}: {len(names) - len(labeled):,} of {len(names):,} images have no label and "
+            f"are left out, such as {printable(missing)}"
         )
-        names = [name for name, label in zip(names, labels, strict=True) if label is not None]
     by_label = dict(zip(known, numbers.tolist(), strict=True))
-    return Pictures(names, [by_label[label] for label in kept], class_names)
+    return Pictures(list(labeled), [by_label[each] for each in labeled.values()], class_names)
 
 
 def _read_label_file(
@@ -282,13 +266,15 @@ def _read_column(
         values = [row.get(others[0]) for row in rows]
         if all(isinstance(value, (str, int)) for value in values):
             column = others[0] if 2 * len(set(values)) <= len(values) else None
-    values = [row.get(column) for row in rows]
-    if column is None or not all(value is None or isinstance(value, _LABEL) for value in values):
+    if column is None:
+        return None
+    labels: Sequence[Any] = [row.get(column) for row in rows]
+    if not all(label is None or isinstance(label, _LABEL) for label in labels):
         return None  # for example the boxes of objects
-    if all(isinstance(value, str) for value in values):
-        values = _numbers(values)
+    if all(isinstance(label, str) for label in labels):
+        labels = _numbers(labels)
     names = (str(row[_FILE_NAME]) for row in rows)
-    return _by_name(list(zip(names, values, strict=True)), where)
+    return _by_name(list(zip(names, labels, strict=True)), where)
 
 
 def _numbers(texts: Sequence[str]) -> Sequence[Any]:

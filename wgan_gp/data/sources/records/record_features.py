@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -85,8 +86,9 @@ def decode(example: tf.train.Example, features: Features, form: Form) -> np.ndar
       Unreadable: If it has none, or it cannot be read.
     """
     picture = _picture(example, features)
-    decoder = pictures.decode if isinstance(picture, bytes) else pictures.fit
-    return decoder(picture, form)
+    if isinstance(picture, bytes):
+        return pictures.decode(picture, form)
+    return pictures.fit(picture, form)
 
 
 def _picture(example: tf.train.Example, features: Features) -> bytes | np.ndarray:
@@ -199,39 +201,25 @@ def _raw_pixels(example: tf.train.Example, name: str) -> np.ndarray | None:
     They are `[H, W, C]` with features of their height, width and perhaps depth, or of the feature
     `shape`, which is `[C, H, W]` in the files of StyleGAN. uint16 needs the depth or the shape.
     """
-    content = _content(example, name)
-    shape, is_planar = _declared_shape(example, name, len(content))
-    if shape is None or not all(side > 0 for side in shape):
+    content, shape, is_planar = _content(example, name), label_of(example, _SHAPE), False
+    if not isinstance(shape, tuple) or not all(isinstance(side, int) for side in shape):
+        height, width, depth = (
+            next((value for each in names if type(value := label_of(example, each)) is int), None)
+            for names in (_HEIGHTS, _WIDTHS, _DEPTHS)
+        )
+        if not height or not width:
+            return None
+        shape = height, width, len(content) // (height * width) if depth is None else depth
+    elif len(shape) == 3:
+        is_last, is_first = (1 <= shape[axis] <= MAX_COLOR_CHANNELS for axis in (2, 0))
+        is_planar = is_first and (name == _STYLEGAN or not is_last)
+    else:
+        shape = (*shape, 1)
+    if len(shape) != 3 or min(shape) < 1 or shape[0 if is_planar else 2] > MAX_COLOR_CHANNELS:
         return None
-    count = int(np.prod(shape, dtype=object))
+    count = math.prod(shape)
     if len(content) not in (count, 2 * count):
         return None
     dtype = np.dtype(np.uint8 if len(content) == count else "<u2")
     pixels = np.frombuffer(content, dtype).reshape(shape)
     return pixels.transpose(1, 2, 0) if is_planar else pixels
-
-
-def _declared_shape(
-    example: tf.train.Example, name: str, size: int
-) -> tuple[tuple[int, int, int] | None, bool]:
-    """Returns the shape that an example declares, and whether its first axis is the channels."""
-
-    def is_depth(count: int) -> bool:
-        return 1 <= count <= MAX_COLOR_CHANNELS
-
-    shape = label_of(example, _SHAPE)
-    if isinstance(shape, tuple) and all(isinstance(side, int) for side in shape):
-        if len(shape) == 2:
-            return (*shape, 1), False
-        if len(shape) == 3 and is_depth(shape[0]) and (name == _STYLEGAN or not is_depth(shape[2])):
-            return shape, True
-        return (shape, False) if len(shape) == 3 and is_depth(shape[2]) else (None, False)
-    height, width, depth = (
-        next((value for each in names if type(value := label_of(example, each)) is int), None)
-        for names in (_HEIGHTS, _WIDTHS, _DEPTHS)
-    )
-    if not height or not width:
-        return None, False
-    if depth is None:
-        depth = size // (height * width) if size % (height * width) == 0 else 0
-    return ((height, width, depth) if is_depth(depth) else None), False

@@ -260,11 +260,8 @@ def find_source(settings: DataSettings, flag: str = "--data_dir") -> RecordSourc
     with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
         files = list(pool.map(_open, found))
     others = [path for path, file in zip(found, files, strict=True) if file is None]
-    if others and len(others) < len(found):
-        more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
-        logging.warning(
-            f"{origin}: files without readable TFRecords are skipped: {printable(others[0])}{more}"
-        )
+    if len(others) < len(found):
+        listing.warn_of_skipped(origin, {"files without readable TFRecords are skipped": others})
     usable = [file for file in files if file is not None]
     return RecordSource(origin, usable, settings)
 
