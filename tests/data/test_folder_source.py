@@ -16,7 +16,7 @@ import tensorflow as tf
 from wgan_gp.config import DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
-from wgan_gp.data.sources.pictures import items
+from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.sources.pictures.picture_labels import divide, split_name
 from wgan_gp.data.sources.source import Unreadable
@@ -421,7 +421,7 @@ def test_an_encrypted_zip_is_refused(tmp_path):
 
 
 def test_a_member_that_declares_gigabytes_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(items, "MAX_BYTES", 1000)
+    monkeypatch.setattr(decoding, "MAX_BYTES", 1000)
     files = numbered("a.png", ("b.png", bytes(2000)))
     for kind in ("folder", "zip"):
         source = find(write(tmp_path / "data", files, kind))

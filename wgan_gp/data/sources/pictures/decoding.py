@@ -1,5 +1,6 @@
 """Reads one encoded picture: its header, and its pixels in the form of a dataset.
 
+Processes that only decode import this module, so it does not import TensorFlow.
 Pillow decodes all formats. The package tifffile, which is optional, decodes TIFF files that Pillow
 cannot read exactly; see `tiff`. Other pictures of which Pillow would drop bits are refused.
 """
@@ -9,21 +10,24 @@ from __future__ import annotations
 import dataclasses
 import io
 import logging
+import os
+import posixpath
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
 
-from ....errors import UserError, reason
+from ....errors import UserError, naming, reason
 from ..shapes import central_window
-from ..source import Unreadable
+from ..source import Example, Unreadable
 from . import tiff
 from .forms import MAX_COLOR_CHANNELS, Form, check_cropping
 
 # A file of a few hundred kilobytes can declare more pixels than this, and many files are decoded in
 # parallel. This many pixels take 400 MB when decoded.
 MAX_PIXELS = 2**27
+MAX_BYTES = 2**30  # of a file; an archive of a few kilobytes can declare more
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff"),
     *(".avif", ".ppm", ".pgm", ".pbm", ".pnm", ".heic", ".heif"),
@@ -54,6 +58,44 @@ PIL.Image.init()
 # and warnings.catch_warnings does not work in threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
+
+
+class Picture(NamedTuple):
+    """A picture of a source.
+
+    Attributes:
+      name: Its name for messages, which is its path in the folder of a `PictureDecoder`.
+      label: The number of its class.
+      content: Its file; None if the file is in the folder.
+    """
+
+    name: str
+    label: int
+    content: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureDecoder:
+    """Decodes the pictures of a source; see `Source.decoder`.
+
+    Attributes:
+      origin: The flag and its value, for messages.
+      form: The form into which pictures are decoded.
+      folder: The local folder of pictures without content.
+    """
+
+    origin: str
+    form: Form
+    folder: str | None = None
+
+    def __call__(self, picture: Picture) -> Example:
+        """Decodes a picture; see `Source.read`."""
+        content = picture.content
+        if content is None:
+            assert self.folder is not None
+            content = read_local(posixpath.join(self.folder, picture.name))
+        with naming(f"{self.origin}: {picture.name}"):
+            return Example(decode(content, self.form), picture.label)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,6 +181,26 @@ def decode(content: bytes, form: Form) -> np.ndarray:
     # For damaged files, Pillow and tifffile raise exceptions of many types.
     except Exception as error:
         raise Unreadable(_describe(content, error)) from error
+
+
+def read_local(path: str, count: int = -1) -> bytes:
+    """Returns the content of a local file, or its first `count` bytes.
+
+    Raises:
+      Unreadable: If it cannot be read, or has more than MAX_BYTES.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:  # a buffer would double the time
+            check_size(os.fstat(file.fileno()).st_size)
+            return file.read(count) or b""
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+
+
+def check_size(size: int) -> None:
+    """Raises Unreadable if a file has more than MAX_BYTES."""
+    if size > MAX_BYTES:
+        raise Unreadable(f"it has {size / 2**30:.1f} GiB")
 
 
 def fit(levels: np.ndarray, form: Form) -> np.ndarray:

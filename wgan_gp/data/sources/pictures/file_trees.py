@@ -16,7 +16,7 @@ from ....run_directory.json_files import digest
 from .. import listing
 from ..listing import local_path
 from ..source import Unreadable
-from .items import check_size, read_local
+from .decoding import check_size, read_local
 
 _IGNORED_FOLDER = "__MACOSX"  # in which macOS keeps what a zip archive cannot hold
 _IGNORED_FILES = ("thumbs.db", "desktop.ini")  # which Windows writes into folders

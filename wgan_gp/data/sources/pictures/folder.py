@@ -21,7 +21,6 @@ from ..source import Example, Source, Unreadable
 from . import decoding as pictures
 from .file_trees import Folder, Zip, open_tree
 from .forms import Form, choose_form
-from .items import Picture, PictureDecoder
 from .picture_labels import (
     LABEL_FILES,
     Pictures,
@@ -69,7 +68,7 @@ class FolderSource(Source):
         self._files, self._splits, self._split = files, splits, split
         self._form, self.headers = form, headers
         folder = listing.local_path(files.path) if isinstance(files, Folder) else None
-        self._decoder = PictureDecoder(origin, form, folder)
+        self._decoder = pictures.PictureDecoder(origin, form, folder)
         chosen = splits[split]
         self._names, self._labels = chosen.names, chosen.labels
         self.class_names = chosen.class_names
@@ -102,23 +101,23 @@ class FolderSource(Source):
         """The sizes and times of all files, for which each of them is asked once."""
         return self._files.identity(self._names)
 
-    def items(self, first: int = 0) -> Iterator[Picture]:
+    def items(self, first: int = 0) -> Iterator[pictures.Picture]:
         """Yields each picture, without its content."""
-        yield from map(Picture, self._names[first:], self._labels[first:])
+        yield from map(pictures.Picture, self._names[first:], self._labels[first:])
 
-    def fetch(self, item: Picture) -> Picture:
+    def fetch(self, item: pictures.Picture) -> pictures.Picture:
         if self._decoder.folder is not None:
             return item
         with listing.reading(self.origin):
             return item._replace(content=self._files.read(item.name))
 
-    def decoder(self) -> PictureDecoder:
+    def decoder(self) -> pictures.PictureDecoder:
         return self._decoder
 
-    def read(self, item: Picture) -> Example:
+    def read(self, item: pictures.Picture) -> Example:
         return self._decoder(self.fetch(item))
 
-    def has_colors(self, item: Picture) -> bool:
+    def has_colors(self, item: pictures.Picture) -> bool:
         """Returns True if the header of a picture says that it has colors."""
         header = _read_header(self._files, item.name)
         return header is not None and header.channels > 2

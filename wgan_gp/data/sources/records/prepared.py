@@ -17,8 +17,7 @@ from ....run_directory.files import local_path
 from ....run_directory.json_files import digest
 from ...feed.pipeline import without_autotune
 from ..downloads import limit_downloads
-from ..fingerprint import compute_fingerprint
-from ..listing import check_path, reading
+from ..listing import check_path, fingerprint_of, reading
 from ..pictures import decoding as pictures
 from ..pictures.forms import Form, make_form
 from ..shapes import MAX_DEFAULT_SIDE, default_square
@@ -100,7 +99,7 @@ class PreparedSource(Source):
 
     def fingerprint(self) -> dict[str, Any]:
         self.prepare()
-        return compute_fingerprint("", self._paths(), len(self.class_names or ()))
+        return fingerprint_of(self._paths(), len(self.class_names or ()))
 
     def identity(self) -> dict[str, Any]:
         self.prepare()
@@ -173,12 +172,8 @@ class PreparedSource(Source):
         wanted, splits = self._settings.split, self._builder.info.splits
         try:
             self._parts = splits[wanted].file_instructions
-            used = {wanted}
-            if wanted not in splits:
-                instruction = tfds.core.ReadInstruction.from_spec(wanted)
-                used = {each.splitname for each in instruction.to_absolute(splits)}
-        # Besides KeyError, tensorflow-datasets raises ValueError and AssertionError for text that
-        # it does not understand.
+            instruction = tfds.core.ReadInstruction.from_spec(wanted)
+            used = {each.splitname for each in instruction.to_absolute(splits)}
         except (KeyError, ValueError, AssertionError) as error:
             raise UserError(
                 f"--split={wanted} is not a split of {self.origin}",

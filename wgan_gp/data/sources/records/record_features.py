@@ -133,17 +133,12 @@ def _image_feature(example: tf.train.Example, given: str | None, origin: str) ->
     name = usual if given is None else given
     if name is None and len(of_bytes) == 1:
         (name,) = of_bytes
-    if name is None or name not in features:
+    if name is None or not _is_single(example, name, "bytes_list"):
         flag = "" if given is None else f"--image_feature={given}, but "
         raise UserError(
             f"{flag}{origin}: the first example has no image (its features: {_names(example)})",
-            "give the name of the feature of the image as --image_feature",
-        )
-    if not _is_single(example, name, "bytes_list"):
-        raise UserError(
-            f"{origin}: {name} of the first example is not a single string",
-            "store one image in each example, as the content of a file or as raw uint8 pixels, or "
-            "name another feature as --image_feature",
+            "store one image in each example, as the content of a file or as raw uint8 pixels, and "
+            "give the name of its feature as --image_feature",
         )
     return name
 
@@ -157,19 +152,15 @@ def _label_feature(example: tf.train.Example, settings: DataSettings, origin: st
     given, classes = settings.label_feature, settings.num_classes
     names = _LABELS if given is None else (given,)
     name = next((each for each in names if label_of(example, each) is not None), None)
-    if name is None:
-        if given is None and classes is None:
-            return None
-        flag = f"--num_classes={classes}" if given is None else f"--label_feature={given}"
+    if name is None and given is None and classes is None:
+        return None
+    if name is None or (classes is not None and not _is_single(example, name, "int64_list")):
+        flag = f"--label_feature={given}" if classes is None else f"--num_classes={classes}"
         raise UserError(
             f"{flag}, but the first example of {origin} has no such label (its features: "
             f"{_names(example)})",
-            "omit it, or give the name of the feature of the label as --label_feature",
-        )
-    if classes is not None and not _is_single(example, name, "int64_list"):
-        raise UserError(
-            f"{origin}: {name} of the first example is not a single integer",
-            "omit --num_classes, or store one integer in each example",
+            "omit it, or give the name of the feature of the label as --label_feature, which is an "
+            "integer with --num_classes",
         )
     return name
 

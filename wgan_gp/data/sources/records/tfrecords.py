@@ -29,7 +29,6 @@ from ....config import DataSettings
 from ....errors import UserError, naming, printable, reason, shorten
 from ....runtime.streams import is_terminal
 from .. import listing
-from ..fingerprint import compute_fingerprint
 from ..labels import number_labels
 from ..pictures.forms import choose_form
 from ..shapes import default_square
@@ -174,7 +173,7 @@ class RecordSource(Source):
 
     def fingerprint(self) -> dict[str, Any]:
         classes = [self._features.label, self._num_classes]
-        return compute_fingerprint("", [file.path for file in self._files], classes)
+        return listing.fingerprint_of([file.path for file in self._files], classes)
 
     def identity(self) -> dict[str, Any]:
         return {
@@ -282,7 +281,7 @@ def _paths(part: str, origin: str) -> list[str]:
                 "add the files, or correct the number after @",
             )
         return paths
-    return listing.glob_paths(origin, part)
+    return tf.io.gfile.glob(part)
 
 
 def _finest(paths: list[str], origin: str) -> list[str]:
