@@ -162,7 +162,7 @@ def parse(*arguments):
         (["--model=resnet"], "images of 8x8 pixels — use --image_size=32, 48, 64 or 128"),
         (
             ["--dataset=digit"],
-            "--dataset=digit is neither built in nor known to tensorflow-datasets",
+            "--dataset=digit is neither built in nor opened by tensorflow-datasets",
         ),
         (
             ["--dataset=gaussians_8", "--model=dcgan"],

@@ -13,7 +13,7 @@ from tests.helpers.runs import call_main, find_data, train_tiny
 from wgan_gp.app import saved_run_modes
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord, check_data, describe_changes, find_record
-from wgan_gp.data.sources import fingerprint
+from wgan_gp.data.sources import listing
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import ArrayCache
@@ -160,12 +160,12 @@ def test_a_resume_on_changed_data_warns_once(pictures, tmp_path, capsys):
 def test_remote_copies_are_compared_by_their_names_only(monkeypatch, tmp_path):
     """Sizes would require a request for each file."""
     (tmp_path / "a.png").write_bytes(b"1234")
-    local = fingerprint.compute_fingerprint(str(tmp_path), ["a.png"], ["one"])
-    monkeypatch.setattr(fingerprint.os, "stat", None)
-    remote = fingerprint.compute_fingerprint("gs://bucket/data", ["a.png"], ["one"])
+    local = listing.fingerprint_of([f"{tmp_path}/a.png"], ["one"])
+    monkeypatch.setattr(listing.os, "stat", None)
+    remote = listing.fingerprint_of(["gs://bucket/data/a.png"], ["one"])
     assert local["sizes"] is not None and remote["sizes"] is None
     assert describe_changes(local, remote) == ""
-    other = fingerprint.compute_fingerprint("gs://bucket/data", ["b.png"], ["one"])
+    other = listing.fingerprint_of(["gs://bucket/data/b.png"], ["one"])
     assert describe_changes(local, other) == "the file names differ"
 
 

@@ -200,7 +200,7 @@ def test_a_restart_reads_the_same_batches():
     [
         (
             {"dataset": "digit"},
-            "--dataset=digit is neither built in nor known to .* — use",
+            "--dataset=digit is neither built in nor opened by .* — use",
         ),
         ({"num_classes": 3}, "--num_classes=3 applies only to --dataset=tfrecord"),
         ({"dataset": "swiss_roll", "image_channels": 3}, "--image_channels=3 .* — omit it"),

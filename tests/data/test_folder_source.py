@@ -16,7 +16,7 @@ import tensorflow as tf
 from wgan_gp.config import DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
-from wgan_gp.data.sources.pictures import items
+from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.sources.pictures.picture_labels import divide, split_name
 from wgan_gp.data.sources.source import Unreadable
@@ -93,7 +93,7 @@ def test_pictures_outside_a_subfolder_have_no_classes(tmp_path, caplog):
     source = find(write(tmp_path / "data", numbered("cat/1.png", "2.png")))
     assert source.class_names is None and [each[1] for each in content_of(source)] == [1, 0]
     assert (
-        "2.png next to the folders of the other pictures: the folders are no classes" in caplog.text
+        "2.png is next to the folders of other pictures: the folders are no classes" in caplog.text
     )
     caplog.clear()
     find(write(tmp_path / "flat", numbered("1.png", "2.png")))
@@ -293,7 +293,7 @@ def test_a_damaged_file_of_labels_is_one_line(tmp_path, name, text, message):
 def test_several_labels_of_one_picture_are_named(tmp_path, capsys):
     text = "file_name,label\na.png,x\nb.png,y\na.png,y\n"
     find(write(tmp_path / "data", numbered("a.png", "b.png", ("metadata.csv", text))))
-    assert "metadata.csv: a.png has several labels" in capsys.readouterr().err
+    assert "metadata.csv: an image has several labels" in capsys.readouterr().err
 
 
 def test_the_key_notices_other_pictures_of_the_same_names(tmp_path):
@@ -364,7 +364,7 @@ def test_a_damaged_member_of_a_zip_is_unreadable(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:Duplicate name")
-def test_the_last_file_of_a_path_is_used_with_a_warning(tmp_path, capsys):
+def test_the_last_file_of_a_path_is_used(tmp_path):
     """Programs that unpack an archive do the same."""
     path = tmp_path / "a.zip"
     files = [("x\\1.png", 1), ("x/2.png", 2), ("x/1.png", 3), ("./x/2.png", 4), ("x/2.png", 5)]
@@ -373,8 +373,6 @@ def test_the_last_file_of_a_path_is_used_with_a_warning(tmp_path, capsys):
             archive.writestr(name, picture(level))
     source = find(str(path))
     assert content_of(source) == [("x/1.png", 3, ""), ("x/2.png", 5, "")]
-    (line,) = capsys.readouterr().err.splitlines()
-    assert "that contains a later file of the same path: x/1.png and 2 more" in line
 
 
 @pytest.mark.parametrize("kind", ["tar", "gztar", "bztar", "xztar"])
@@ -382,7 +380,7 @@ def test_other_archives_are_to_be_unpacked_first(tmp_path, kind):
     folder = write(tmp_path / "data", numbered("a.png"))
     path = shutil.make_archive(f"{tmp_path}/packed", kind, folder)
     with pytest.raises(
-        UserError, match=r"nor a \.zip archive — give .*; unpack other archives first"
+        UserError, match=r"nor a \.zip archive that .* — give .*; unpack other archives first"
     ):
         find(path)
 
@@ -392,10 +390,12 @@ def test_archives_that_cannot_be_read_are_one_line(tmp_path):
     content = pathlib.Path(write(tmp_path / "data", files, "zip")).read_bytes()
     for end in (len(content) // 2, len(content) // 3):
         (tmp_path / "cut.zip").write_bytes(content[:end])
-        with pytest.raises(UserError, match="is a damaged archive"):
+        with pytest.raises(UserError, match=r"is neither a folder nor a \.zip archive that"):
             find(str(tmp_path / "cut.zip"))
     (tmp_path / "text.zip").write_text("text")
-    with pytest.raises(UserError, match=r"is neither a folder nor a \.zip archive — give a folder"):
+    with pytest.raises(
+        UserError, match=r"is neither a folder nor a \.zip archive that .* — give a folder"
+    ):
         find(str(tmp_path / "text.zip"))
     with pytest.raises(UserError, match="is not a folder"):
         find(str(tmp_path / "missing"))
@@ -414,12 +414,14 @@ def test_an_encrypted_zip_is_refused(tmp_path):
     for signature, flags_at in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
         content[content.index(signature) + flags_at] |= 1
     path.write_bytes(content)
-    with pytest.raises(UserError, match=r"is encrypted \(secret.png\) — unpack it"):
+    with pytest.raises(
+        UserError, match=r"no image that can be read; secret.png: File .* is encrypted"
+    ):
         find(str(path))
 
 
 def test_a_member_that_declares_gigabytes_is_not_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(items, "MAX_BYTES", 1000)
+    monkeypatch.setattr(decoding, "MAX_BYTES", 1000)
     files = numbered("a.png", ("b.png", bytes(2000)))
     for kind in ("folder", "zip"):
         source = find(write(tmp_path / "data", files, kind))

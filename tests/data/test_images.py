@@ -229,12 +229,12 @@ def test_the_feature_names_of_imagenet_are_supported(tmp_path):
         (
             {},
             {"image_feature": "x"},
-            r"=x, but --data_dir=.* has no image \(its features: image, label\) — give the name",
+            r"=x, but --data_dir=.* has no image \(its features: image, label\) — store one",
         ),
         (
             {"image_key": "labels"},
             {"image_feature": "label"},
-            "label of .* is an integer, not",
+            "=label, but .* has no image",
         ),
         ({"label_key": "name"}, {"num_classes": 3}, "--num_classes=3, but .* has no such label"),
         ({"label_key": "name"}, {"conditioning": "acgan"}, "needs labels, .* as the feature label"),

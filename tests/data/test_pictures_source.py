@@ -122,7 +122,7 @@ def test_all_levels_of_a_gray_png_of_16_bits_are_kept():
     ],
 )
 def test_colors_of_16_bits_are_not_reduced_without_a_word(content, bits):
-    assert "of 16 bits, which Pillow reduces to 8" in read_header(content, "a").problem[0]
+    assert read_header(content, "a") is None
     with pytest.raises(Unreadable, match=r"it is a color P.. of 16 bits, .*: convert it to TIFF"):
         decode(content, Form((9, 13, 3), bits))
 
@@ -257,7 +257,7 @@ def test_cut_files_are_unreadable(kind):
         (b"\0\0\0\x18ftypheic" + bytes(40), "HEIC file: convert it"),
         (b"P5 is a drive", "invalid|not a complete"),
         (encoded(PIL.Image.new("1", (12001, 11200)), "PNG"), "134,411,200 pixels, more than"),
-        (encoded(PIL.Image.new("1", (30000, 11000)), "PNG"), "more than 134,217,728"),
+        (encoded(PIL.Image.new("1", (30000, 11000)), "PNG"), r"\(330000000 pixels\) exceeds"),
         (
             encoded(PIL.Image.new("F", (4, 4)), "TIFF"),
             "other levels than unsigned integers of 8 or 16 bits: convert",

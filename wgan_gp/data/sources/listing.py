@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import glob
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import tensorflow as tf
 from absl import logging
@@ -15,6 +15,7 @@ from absl import logging
 from ...errors import UserError, printable, reason
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import local_path
+from ...run_directory.json_files import digest
 
 # Seconds to look up a path. TensorFlow itself would retry for minutes or hours.
 _LOOKUP_TIMEOUT = 60.0
@@ -23,7 +24,6 @@ _LOOKUP_TIMEOUT = 60.0
 _LINK = "skipped links to folders that were already listed or that contain the link"
 SPECIAL = "skipped entries that are not regular files, such as pipes and broken links"
 NAME = "skipped names that are not UTF-8"
-REPLACED = "skipped files of an archive that contains a later file of the same path"
 
 _CONNECTION_ERRORS = (
     tf.errors.AbortedError,
@@ -152,19 +152,24 @@ def regular_files(origin: str, paths: Iterable[str]) -> list[str]:
     return files
 
 
-def glob_paths(origin: str, pattern: str) -> list[str]:
-    """Returns the paths that match a glob pattern.
+def fingerprint_of(paths: Sequence[str], classes: Any) -> dict[str, Any]:
+    """Returns the fingerprint of files in the order of a dataset, as stored in data.json.
 
-    Raises:
-      UserError: If the name of a matching path is not UTF-8.
+    Args:
+      paths: The paths of the files.
+      classes: The names of the classes, or their number.
+
+    Returns:
+      The number of "files" and hashes of their "names", "classes" and "sizes". "sizes" is None
+      if a file is not local, because each size would take a request.
     """
-    try:
-        return tf.io.gfile.glob(pattern)
-    except UnicodeDecodeError:
-        # TensorFlow's error does not contain the name.
-        names = [os.fsdecode(name) for name in glob.glob(os.fsencode(pattern))]
-        bad = next((printable(name) for name in sorted(names) if not is_utf8(name)), "a file")
-        raise UserError(f"{origin}: the name of {bad} is not UTF-8", "rename it") from None
+    are_local = all(local_path(path) is not None for path in paths)
+    return {
+        "files": len(paths),
+        "names": digest(list(map(posixpath.basename, paths))),
+        "classes": digest(classes),
+        "sizes": digest([size_and_time(path)[0] for path in paths]) if are_local else None,
+    }
 
 
 def warn_of_skipped(origin: str, skipped: dict[str, list[str]]) -> None:

@@ -22,18 +22,13 @@ def image_shape(
     return *size, settings.image_channels or channels
 
 
-def limit_side(side: int | None) -> int:
-    """Returns the default side for images whose shorter side is `side`, None if unknown."""
-    return min(side or MAX_DEFAULT_SIDE, MAX_DEFAULT_SIDE)
-
-
 def default_square(size: tuple[int, int] | None) -> tuple[int, int]:
     """Returns the default size for images of different sizes, of which the first has `size`.
 
     Args:
       size: Height and width of the first image, or None if they are unknown.
     """
-    side = limit_side(min(size) if size else None)
+    side = MAX_DEFAULT_SIDE if size is None else min(*size, MAX_DEFAULT_SIDE)
     return side, side
 
 

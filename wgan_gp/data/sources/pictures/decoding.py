@@ -1,5 +1,6 @@
 """Reads one encoded picture: its header, and its pixels in the form of a dataset.
 
+Processes that only decode import this module, so it does not import TensorFlow.
 Pillow decodes all formats. The package tifffile, which is optional, decodes TIFF files that Pillow
 cannot read exactly; see `tiff`. Other pictures of which Pillow would drop bits are refused.
 """
@@ -9,21 +10,24 @@ from __future__ import annotations
 import dataclasses
 import io
 import logging
+import os
+import posixpath
 import warnings
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import PIL.Image
 
-from ....errors import UserError, reason
+from ....errors import UserError, naming, reason
 from ..shapes import central_window
-from ..source import Unreadable
+from ..source import Example, Unreadable
 from . import tiff
 from .forms import MAX_COLOR_CHANNELS, Form, check_cropping
 
 # A file of a few hundred kilobytes can declare more pixels than this, and many files are decoded in
 # parallel. This many pixels take 400 MB when decoded.
 MAX_PIXELS = 2**27
+MAX_BYTES = 2**30  # of a file; an archive of a few kilobytes can declare more
 SUFFIXES = (
     *(".jpg", ".jpeg", ".jpe", ".jfif", ".png", ".gif", ".webp", ".bmp", ".dib", ".tif", ".tiff"),
     *(".avif", ".ppm", ".pgm", ".pbm", ".pnm", ".heic", ".heif"),
@@ -31,7 +35,8 @@ SUFFIXES = (
 KINDS = "JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF or PPM"
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")
 _JPEG_FORMATS = ("JPEG", "MPO")  # cameras write several JPEGs into one file, an MPO
-_JPEG_SIGNATURE, _PNG_SIGNATURE, _PNG_DEPTH_AT = b"\xff\xd8\xff", b"\x89PNG", 24
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *tiff.SIGNATURES)  # of files with long headers
+_PNG_DEPTH_AT = 24
 _HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 _ORIENTATION = 0x0112
 # Tags of a TIFF, and the format of a sample that is an unsigned integer.
@@ -55,6 +60,44 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
 
 
+class Picture(NamedTuple):
+    """A picture of a source.
+
+    Attributes:
+      name: Its name for messages, which is its path in the folder of a `PictureDecoder`.
+      label: The number of its class.
+      content: Its file; None if the file is in the folder.
+    """
+
+    name: str
+    label: int
+    content: bytes | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class PictureDecoder:
+    """Decodes the pictures of a source; see `Source.decoder`.
+
+    Attributes:
+      origin: The flag and its value, for messages.
+      form: The form into which pictures are decoded.
+      folder: The local folder of pictures without content.
+    """
+
+    origin: str
+    form: Form
+    folder: str | None = None
+
+    def __call__(self, picture: Picture) -> Example:
+        """Decodes a picture; see `Source.read`."""
+        content = picture.content
+        if content is None:
+            assert self.folder is not None
+            content = read_local(posixpath.join(self.folder, picture.name))
+        with naming(f"{self.origin}: {picture.name}"):
+            return Example(decode(content, self.form), picture.label)
+
+
 @dataclasses.dataclass(frozen=True)
 class Header:
     """The properties of a picture that its header contains.
@@ -64,14 +107,12 @@ class Header:
       size: Height and width of the upright picture, in pixels.
       bits: 16 if its levels have more than 8 bits, else 8.
       channels: The number of channels; 3 for a picture with a palette.
-      problem: The reason why pictures of this type cannot be read and the remedy, or None.
     """
 
     name: str
     size: tuple[int, int]
     bits: int = 8
     channels: int = 3
-    problem: tuple[str, str] | None = None
 
 
 def read_header(content: bytes, name: str) -> Header | None:
@@ -94,7 +135,7 @@ def read_header(content: bytes, name: str) -> Header | None:
             size = _upright_size(_stored_size(image), _orientation(image) if may_turn else 1)
             bits = 16 if image.mode.startswith("I") else 8
             channels = 3 if image.mode == "P" else len(image.getbands())
-            return Header(name, size, bits, channels, _problem(image, content))
+            return Header(name, size, bits, channels)
     # For damaged files, Pillow raises exceptions of many types.
     except Exception:
         return None
@@ -102,9 +143,9 @@ def read_header(content: bytes, name: str) -> Header | None:
 
 def is_picture(beginning: bytes) -> bool:
     """Returns True if the first 64 KB of a file are those of a picture, whatever its name is."""
-    is_large_header = beginning.startswith((_JPEG_SIGNATURE, *tiff.SIGNATURES))
     is_whole_read = beginning[8:12] == b"WEBP" or beginning[4:8] == b"ftyp"
-    return is_large_header or is_whole_read or read_header(beginning, "") is not None
+    is_known = is_whole_read or beginning.startswith(_SIGNATURES)
+    return is_known or read_header(beginning, "") is not None
 
 
 def decode(content: bytes, form: Form) -> np.ndarray:
@@ -132,8 +173,6 @@ def decode(content: bytes, form: Form) -> np.ndarray:
                 levels = _turn(tiff.levels_of(page), tiff.orientation_of(page))
             return _fit_levels(levels, form)
         with _open(content) as image:
-            if problem := _problem(image, content):
-                raise Unreadable("it {}: {}".format(*problem))
             if form.bits == 8 and form.shape[2] in _MODES and not image.mode.startswith("I"):
                 return _fit(image, form)
             return _fit_levels(_read_levels(image), form)
@@ -142,6 +181,26 @@ def decode(content: bytes, form: Form) -> np.ndarray:
     # For damaged files, Pillow and tifffile raise exceptions of many types.
     except Exception as error:
         raise Unreadable(_describe(content, error)) from error
+
+
+def read_local(path: str, count: int = -1) -> bytes:
+    """Returns the content of a local file, or its first `count` bytes.
+
+    Raises:
+      Unreadable: If it cannot be read, or has more than MAX_BYTES.
+    """
+    try:
+        with open(path, "rb", buffering=0) as file:  # a buffer would double the time
+            check_size(os.fstat(file.fileno()).st_size)
+            return file.read(count) or b""
+    except OSError as error:
+        raise Unreadable(error.strerror or str(error)) from error
+
+
+def check_size(size: int) -> None:
+    """Raises Unreadable if a file has more than MAX_BYTES."""
+    if size > MAX_BYTES:
+        raise Unreadable(f"it has {size / 2**30:.1f} GiB")
 
 
 def fit(levels: np.ndarray, form: Form) -> np.ndarray:
@@ -156,6 +215,7 @@ def _open(content: bytes) -> PIL.Image.Image:
     """Returns a picture whose pixels are not decoded yet."""
     image = PIL.Image.open(io.BytesIO(content), formats=_FORMATS)
     _check_pixels(image.size)
+    _check_levels(image, content)
     return image
 
 
@@ -164,35 +224,34 @@ def _needs_tifffile(content: bytes) -> bool:
     if not tiff.is_tiff(content):
         return False
     try:
-        with _open(content) as image:
+        with PIL.Image.open(io.BytesIO(content), formats=["TIFF"]) as image:
             channels = _tag(image, _CHANNELS, 1)
             return channels > MAX_COLOR_CHANNELS or (channels > 1 and max(_bits(image)) > 8)
     except PIL.UnidentifiedImageError:
         return True
 
 
-def _problem(image: Any, content: bytes) -> tuple[str, str] | None:
-    """Returns the reason why a picture is refused and the remedy, or None.
+def _check_levels(image: Any, content: bytes) -> None:
+    """Raises Unreadable for levels of which Pillow would drop bits.
 
     Pillow keeps all bits of gray pictures, and the high byte of the levels of others.
     """
     if image.format == "TIFF":
         formats = np.atleast_1d(_tag(image, _FORMAT, _UNSIGNED))
         if not {1, 2, 4, 8, 16}.issuperset(_bits(image)) or set(formats) != {_UNSIGNED}:
-            return (
-                "is a TIFF of other levels than unsigned integers of 8 or 16 bits",
-                "convert them, or save a .npy file for --dataset=array",
+            raise Unreadable(
+                "it is a TIFF of other levels than unsigned integers of 8 or 16 bits: convert "
+                "them, or save a .npy file for --dataset=array"
             )
-    is_deep = content.startswith(_PNG_SIGNATURE) and content[_PNG_DEPTH_AT] > 8
+    is_deep = image.format == "PNG" and content[_PNG_DEPTH_AT] > 8
     if image.format == "PPM" and image.tile:
         arguments = image.tile[0].args
         is_deep = isinstance(arguments, tuple) and arguments[-1] > 255
     if is_deep and not image.mode.startswith("I"):
-        return (
-            f"is a color {image.format} of 16 bits, which Pillow reduces to 8",
-            "convert it to TIFF, or to .npy for --dataset=array",
+        raise Unreadable(
+            f"it is a color {image.format} of 16 bits, which Pillow reduces to 8: convert it to "
+            "TIFF, or to .npy for --dataset=array"
         )
-    return None
 
 
 def _tag(image: Any, tag: int, default: int) -> Any:
@@ -216,8 +275,6 @@ def _describe(content: bytes, error: Exception) -> str:
         return "it is a HEIC file: convert it to JPEG or PNG"
     if isinstance(error, PIL.UnidentifiedImageError):
         return f"it is not a complete {KINDS} file"
-    if isinstance(error, PIL.Image.DecompressionBombError):
-        return f"it has more than {MAX_PIXELS:,} pixels"
     return reason(error) or type(error).__name__
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
+import itertools
 import posixpath
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -18,13 +19,11 @@ from .. import listing
 from ..shapes import default_square
 from ..source import Example, Source, Unreadable
 from . import decoding as pictures
-from .file_trees import FileTree, Folder, open_tree
+from .file_trees import Folder, Zip, open_tree
 from .forms import Form, choose_form
-from .items import Picture, PictureDecoder
 from .picture_labels import (
     LABEL_FILES,
     Pictures,
-    Placed,
     divide,
     find_classes,
     read_labels,
@@ -57,7 +56,7 @@ class FolderSource(Source):
     def __init__(
         self,
         origin: str,
-        files: FileTree,
+        files: Folder | Zip,
         splits: dict[str, Pictures],
         split: str,
         form: Form,
@@ -69,7 +68,7 @@ class FolderSource(Source):
         self._files, self._splits, self._split = files, splits, split
         self._form, self.headers = form, headers
         folder = listing.local_path(files.path) if isinstance(files, Folder) else None
-        self._decoder = PictureDecoder(origin, form, folder)
+        self._decoder = pictures.PictureDecoder(origin, form, folder)
         chosen = splits[split]
         self._names, self._labels = chosen.names, chosen.labels
         self.class_names = chosen.class_names
@@ -102,36 +101,26 @@ class FolderSource(Source):
         """The sizes and times of all files, for which each of them is asked once."""
         return self._files.identity(self._names)
 
-    def items(self, first: int = 0) -> Iterator[Picture]:
-        """Yields each picture, with its content if one thread must read the files."""
-        for name, label in zip(self._names[first:], self._labels[first:], strict=True):
-            yield Picture(name, label, None if self._files.in_parallel else self._read_file(name))
+    def items(self, first: int = 0) -> Iterator[pictures.Picture]:
+        """Yields each picture, without its content."""
+        yield from map(pictures.Picture, self._names[first:], self._labels[first:])
 
-    def fetch(self, item: Picture) -> Picture:
-        if item.content is not None or self._decoder.folder is not None:
+    def fetch(self, item: pictures.Picture) -> pictures.Picture:
+        if self._decoder.folder is not None:
             return item
         with listing.reading(self.origin):
-            return item._replace(content=self._read_file(item.name))
+            return item._replace(content=self._files.read(item.name))
 
-    def decoder(self) -> PictureDecoder:
+    def decoder(self) -> pictures.PictureDecoder:
         return self._decoder
 
-    def read(self, item: Picture) -> Example:
+    def read(self, item: pictures.Picture) -> Example:
         return self._decoder(self.fetch(item))
 
-    def has_colors(self, item: Picture) -> bool:
+    def has_colors(self, item: pictures.Picture) -> bool:
         """Returns True if the header of a picture says that it has colors."""
-        if isinstance(item.content, bytes):
-            header = pictures.read_header(item.content, item.name)
-        else:
-            header = _read_header(self._files, item.name)
+        header = _read_header(self._files, item.name)
         return header is not None and header.channels > 2
-
-    def _read_file(self, name: str) -> bytes | Unreadable:
-        try:
-            return self._files.read(name)
-        except Unreadable as error:
-            return error
 
     def name(self, index: int) -> str:
         return self._names[index]
@@ -184,33 +173,40 @@ def find_source(
         splits = find_classes(origin, divided, labels)
     headers = _read_some_headers(files, splits[split].names)
     if not headers:
-        raise _no_readable_picture(origin, files, splits[split].names)
+        first, why = splits[split].names[0], "it cannot be read"
+        try:
+            pictures.decode(files.read(first), Form((1, 1, 3)))
+        except Unreadable as error:
+            why = str(error)
+        raise UserError(
+            f"{origin} contains no image that can be read; {printable(first)}: {why}",
+            f"give {pictures.KINDS} files",
+        )
     form = choose_form(origin, headers, settings)
     return FolderSource(origin, files, splits, split, form, headers)
 
 
-def _find_pictures(files: FileTree, origin: str) -> list[str]:
+def _find_pictures(files: Folder | Zip, origin: str) -> list[str]:
     """Returns the files that are pictures by their suffix or, if it is unknown, their content."""
 
     def is_picture(name: str) -> bool:
-        suffix = posixpath.splitext(name)[1].lower()
-        if suffix in pictures.SUFFIXES or suffix in _NO_PICTURES:
-            return suffix in pictures.SUFFIXES
         try:
             return pictures.is_picture(files.read(name, _HEAD_BYTES))
         except Unreadable:
             return False
 
-    unknown = [name for name in files.names if not name.lower().endswith(pictures.SUFFIXES)]
-    kinds = dict(zip(unknown, _map(files, is_picture, unknown), strict=True))
-    found = [name for name in files.names if kinds.get(name, True)]
+    suffixes = {name: posixpath.splitext(name)[1].lower() for name in files.names}
+    known = {*pictures.SUFFIXES, *_NO_PICTURES}
+    unknown = [name for name, suffix in suffixes.items() if suffix not in known]
+    by_content = set(itertools.compress(unknown, _map(is_picture, unknown)))
+    found, skipped = [], []
+    for name, suffix in suffixes.items():
+        if suffix in pictures.SUFFIXES or name in by_content:
+            found.append(name)
+        elif posixpath.basename(name) not in LABEL_FILES:
+            skipped.append(name)
     if not found:
         raise UserError(f"{origin} contains no images", f"add {pictures.KINDS} files")
-    skipped = [
-        name
-        for name, is_found in kinds.items()
-        if not is_found and posixpath.basename(name) not in LABEL_FILES
-    ]
     if skipped:
         more = f" and {len(skipped) - 1:,} more" if len(skipped) > 1 else ""
         logging.info(
@@ -219,15 +215,15 @@ def _find_pictures(files: FileTree, origin: str) -> list[str]:
     return found
 
 
-def _map(files: FileTree, function: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
+def _map(function: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
     """Returns the results of a function that reads files."""
-    if not files.in_parallel:
-        return list(map(function, names))
     with concurrent.futures.ThreadPoolExecutor(_PARALLEL_READS) as pool:
         return list(pool.map(function, names))
 
 
-def _choose_split(origin: str, divided: dict[str, list[Placed]], wanted: str, total: int) -> str:
+def _choose_split(
+    origin: str, divided: dict[str, list[tuple[str, str]]], wanted: str, total: int
+) -> str:
     """Returns the split that --split selects, or "" for pictures without splits."""
     if "" in divided:
         if wanted != "train":
@@ -247,7 +243,7 @@ def _choose_split(origin: str, divided: dict[str, list[Placed]], wanted: str, to
     return split
 
 
-def _read_header(files: FileTree, name: str) -> pictures.Header | None:
+def _read_header(files: Folder | Zip, name: str) -> pictures.Header | None:
     """Returns the header of a picture, or None if it cannot be read."""
     try:
         beginning = files.read(name, _HEAD_BYTES)
@@ -259,30 +255,14 @@ def _read_header(files: FileTree, name: str) -> pictures.Header | None:
         return None
 
 
-def _read_some_headers(files: FileTree, names: Sequence[str]) -> list[pictures.Header]:
+def _read_some_headers(files: Folder | Zip, names: Sequence[str]) -> list[pictures.Header]:
     """Returns the header of the first readable picture, and others at equal distances after it.
 
     At most _INSPECTED headers are read after the first one.
     """
-
-    def read(name: str) -> pictures.Header | None:
-        return _read_header(files, name)
-
-    found = ((number, read(name)) for number, name in enumerate(names))
-    number, first = next((pair for pair in found if pair[1]), (0, None))
+    read = functools.partial(_read_header, files)
+    first = next((number for number, name in enumerate(names) if read(name)), None)
     if first is None:
         return []
-    others = names[number + 1 :: max(1, (len(names) - number) // _INSPECTED)][:_INSPECTED]
-    return [first, *filter(None, _map(files, read, others))]
-
-
-def _no_readable_picture(origin: str, files: FileTree, names: Sequence[str]) -> UserError:
-    """Returns the error of pictures of which none can be read, with the reason of the first."""
-    try:
-        pictures.decode(files.read(names[0]), Form((1, 1, 3)))
-    except Unreadable as error:
-        return UserError(
-            f"{origin} contains no image that can be read; {printable(names[0])}: {error}",
-            f"give {pictures.KINDS} files",
-        )
-    return UserError(f"{origin} contains no image that can be read", f"give {pictures.KINDS} files")
+    others = names[first + 1 :: max(1, (len(names) - first) // _INSPECTED)][:_INSPECTED]
+    return list(filter(None, _map(read, [names[first], *others])))

@@ -60,8 +60,8 @@ def choose_form(origin: str, headers: Sequence[Header], settings: DataSettings) 
       settings: --image_size, --image_channels and --crop.
 
     Raises:
-      UserError: If --crop=none and a picture would be cropped, if the number of channels does not
-        fit the pictures, or if their type cannot be read.
+      UserError: If --crop=none and a picture would be cropped, or if the number of channels does
+        not fit the pictures.
     """
     first = headers[0] if headers else None
     if first is None:
@@ -70,40 +70,43 @@ def choose_form(origin: str, headers: Sequence[Header], settings: DataSettings) 
         size = default_rectangle(first.size)
     else:
         size = default_square(first.size)
-    if first is not None and first.problem:
-        what, remedy = first.problem
-        raise UserError(f"{origin}: {printable(first.name)} {what}", remedy)
-    channels = _choose_channels(origin, first.channels if first else 3, settings)
-    shape = image_shape(settings, size, channels)
-    sizes = [(header.name, header.size) for header in headers]
-    _report_cropping(origin, sizes, shape[:2], settings)
-    return Form(shape, first.bits if first else 8, settings.crop)
+    own = first.channels if first else 3
+    return make_form(
+        origin,
+        settings,
+        size=size,
+        channels=own if own > MAX_COLOR_CHANNELS else 3,
+        bits=first.bits if first else 8,
+        sizes=[(header.name, header.size) for header in headers],
+    )
 
 
-def choose_declared_form(
+def make_form(
     origin: str,
-    size: tuple[int | None, int | None],
+    settings: DataSettings,
+    *,
+    size: tuple[int, int],
     channels: int,
     bits: int,
-    settings: DataSettings,
+    sizes: Sequence[tuple[str, tuple[int, int]]],
 ) -> Form:
-    """Returns the form of pictures whose size is declared; otherwise like `choose_form`.
+    """Returns the form of pictures, and announces cropping; see `choose_form`.
 
     Args:
       origin: The flag for messages, such as "--dataset=cifar10".
-      size: Height and width, which are the default. None if pictures differ in it.
+      settings: --image_size, --image_channels and --crop.
+      size: Height and width without --image_size.
       channels: The number of channels without --image_channels.
       bits: 8 or 16.
-      settings: --image_size, --image_channels and --crop.
+      sizes: The names of some pictures, and their height and width.
     """
-    height, width = size
-    sizes = []
-    default = default_square((height or MAX_DEFAULT_SIDE, width or MAX_DEFAULT_SIDE))
-    if height is not None and width is not None:
-        default = height, width
-        sizes = [("the first", default)]
-    _choose_channels(origin, 3, settings)
-    shape = image_shape(settings, default, channels)
+    wanted = settings.image_channels
+    if wanted not in (None, channels) and max(wanted, channels) > MAX_COLOR_CHANNELS:
+        raise UserError(
+            f"--image_channels={wanted}, but the images of {origin} have {channels} channels",
+            "give 1, 2, 3 or 4 for pictures of colors, or omit it",
+        )
+    shape = image_shape(settings, size, channels)
     _report_cropping(origin, sizes, shape[:2], settings)
     return Form(shape, bits, settings.crop)
 
@@ -132,25 +135,6 @@ def uncropped_size(size: tuple[int, int], target: tuple[int, int]) -> int | str:
     scale = min(min(target) / min(size), LARGEST_SIDE / max(size))
     height, width = (max(1, round(side * scale)) for side in size)
     return image_size_of(height, width)
-
-
-def _choose_channels(origin: str, own: int, settings: DataSettings) -> int:
-    """Returns the default number of channels of pictures of which the first has `own`."""
-    wanted = settings.image_channels
-    if own > MAX_COLOR_CHANNELS:
-        if wanted in (None, own):
-            return own
-        raise UserError(
-            f"--image_channels={wanted}, but the images of {origin} have {own} channels",
-            f"give --image_channels={own}, or omit it",
-        )
-    if wanted is not None and wanted > MAX_COLOR_CHANNELS:
-        raise UserError(
-            f"--image_channels={wanted} requires TIFF images of {wanted} channels, which {origin} "
-            "does not contain",
-            "give 1, 2, 3 or 4, or omit it",
-        )
-    return 3
 
 
 def _report_cropping(

@@ -17,7 +17,7 @@ from ....errors import UserError, printable, reason, shorten
 from ..labels import LABEL_NAMES, is_one_hot, number_labels
 from ..source import Unreadable
 from ..tables.text_tables import CODE, decode_text
-from .file_trees import FileTree
+from .file_trees import Folder, Zip
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
 LABEL_FILES = ("metadata.csv", "metadata.jsonl", "dataset.json")
@@ -27,20 +27,9 @@ _SPLITS = {  # the names of Hugging Face's datasets
     "validation": {"validation", "valid", "val", "dev"},
     "test": {"test", "testing", "eval", "evaluation"},
 }
+_LABEL = (str, int, float)
 _INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SEPARATORS = re.compile(r"[-._0-9]+")  # as in train2017 and seg_train
-
-
-class Placed(NamedTuple):
-    """A picture, and the folder in its path that may be its class.
-
-    Attributes:
-      name: The path of the picture.
-      folder: The first folder in its path, below its split; "" if there is none.
-    """
-
-    name: str
-    folder: str
 
 
 class Pictures(NamedTuple):
@@ -64,8 +53,11 @@ def split_name(folder: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def divide(names: Sequence[str]) -> dict[str, list[Placed]]:
+def divide(names: Sequence[str]) -> dict[str, list[tuple[str, str]]]:
     """Returns pictures by their splits, or under "" if their folders are no splits.
+
+    A picture is its path and the first folder in it, below its split, which may be its class; ""
+    if there is none.
 
     The folders at the top are splits if all of them are named so, for at least two splits, or if
     "train" and another split are among them. Folders that contain all pictures are left out of the
@@ -85,13 +77,13 @@ def divide(names: Sequence[str]) -> dict[str, list[Placed]]:
             found.setdefault(split, []).append((name, tail.partition("/")[2] if split else tail))
     inner = iter(_without_wrapper([tail for pairs in found.values() for _, tail in pairs]))
     return {
-        split: [Placed(name, _first_folder(next(inner))) for name, _ in pairs]
+        split: [(name, _first_folder(next(inner))) for name, _ in pairs]
         for split, pairs in found.items()
     }
 
 
 def read_labels(
-    files: FileTree, origin: str, names: Sequence[str], column: str | None
+    files: Folder | Zip, origin: str, names: Sequence[str], column: str | None
 ) -> dict[str, Any] | None:
     """Returns the labels in the files of labels by the paths of their pictures.
 
@@ -123,40 +115,34 @@ def read_labels(
 
 
 def find_classes(
-    origin: str, divided: Mapping[str, Sequence[Placed]], labels: Mapping[str, Any] | None
+    origin: str,
+    divided: Mapping[str, Sequence[tuple[str, str]]],
+    labels: Mapping[str, Any] | None,
 ) -> dict[str, Pictures]:
     """Returns the pictures of all splits with the numbers of their classes.
 
     Args:
       origin: The flag and the path, for messages.
-      divided: The pictures of each split.
+      divided: The pictures of each split; see `divide`.
       labels: The labels by the paths of the pictures. None: the folders are the classes.
     """
     found: dict[str, list[Any]] = {}
     for split, placed in divided.items():
-        if labels is None:
-            found[split] = _classes_of_folders(origin, placed)
-        else:
+        if labels is not None:
             found[split] = [labels.get(name) for name, _ in placed]
+            continue
+        folders = [folder for _, folder in placed]
+        found[split] = [None] * len(placed) if "" in folders else folders
+        if 0 < folders.count("") < len(folders):
+            logging.info(
+                f"note: {origin}: {printable(placed[folders.index('')][0])} is next to the folders "
+                "of other pictures: the folders are no classes"
+            )
     reference = found["train" if "train" in found else next(iter(found))]
     return {
         split: _with_classes(origin, [name for name, _ in placed], found[split], reference)
         for split, placed in divided.items()
     }
-
-
-def _classes_of_folders(origin: str, placed: Sequence[Placed]) -> list[str | None]:
-    """Returns the folder of each picture, or None for all if some are in no folder."""
-    alone = [name for name, folder in placed if not folder]
-    if not alone:
-        return [folder for _, folder in placed]
-    if len(alone) < len(placed):
-        others = f" and {len(alone) - 1:,} others" if len(alone) > 1 else ""
-        logging.info(
-            f"note: {origin}: {printable(alone[0])}{others} next to the folders of the other "
-            "pictures: the folders are no classes"
-        )
-    return [None] * len(placed)
 
 
 def _with_classes(
@@ -171,30 +157,29 @@ def _with_classes(
       reference: The labels of the pictures for training, which number the classes if they contain
         all classes.
     """
-    unlabeled = Pictures(names, [0] * len(names), None)
-    kept = [label for label in labels if label is not None]
-    if not kept:
-        return unlabeled
+    labeled = {name: each for name, each in zip(names, labels, strict=True) if each is not None}
     known = [label for label in reference if label is not None]
-    if not set(kept) <= set(known):
-        known = kept
+    if not set(labeled.values()) <= set(known):
+        known = list(labeled.values())
     try:
+        if not labeled:
+            return Pictures(names, [0] * len(names), None)
         numbers, class_names = number_labels(np.array(known), origin)
     except UserError as error:
         logging.warning(f"{error.what}; the images are used without labels")
-        return unlabeled
-    if missing := [name for name, label in zip(names, labels, strict=True) if label is None]:
+        return Pictures(names, [0] * len(names), None)
+    if len(labeled) < len(names):
+        missing = next(name for name in names if name not in labeled)
         logging.warning(
-            f"{origin}: {len(missing):,} of {len(names):,} images have no label and are left out, "
-            f"such as {printable(missing[0])}"
+            f"{origin}: {len(names) - len(labeled):,} of {len(names):,} images have no label and "
+            f"are left out, such as {printable(missing)}"
         )
-        names = [name for name, label in zip(names, labels, strict=True) if label is not None]
     by_label = dict(zip(known, numbers.tolist(), strict=True))
-    return Pictures(names, [by_label[label] for label in kept], class_names)
+    return Pictures(list(labeled), [by_label[each] for each in labeled.values()], class_names)
 
 
 def _read_label_file(
-    files: FileTree, path: str, where: str, column: str | None
+    files: Folder | Zip, path: str, where: str, column: str | None
 ) -> dict[str, Any] | None:
     """Returns the labels in one file; see `read_labels`. Empty texts are left out."""
     try:
@@ -203,7 +188,14 @@ def _read_label_file(
             found = _read_stylegan(content, where)
         else:
             text = decode_text(content)
-            rows = _read_csv(text) if path.endswith(".csv") else _read_json_lines(text)
+            if path.endswith(".csv"):
+                separator = max(",;\t", key=text.partition("\n")[0].count)
+                lines = csv.DictReader(
+                    io.StringIO(text, newline=""), delimiter=separator, strict=True
+                )
+                rows = [{str(key).strip(): value for key, value in row.items()} for row in lines]
+            else:  # not splitlines: it also cuts at U+2028 and others, which JSON permits in texts
+                rows = [dict(json.loads(line)) for line in text.split("\n") if line.strip()]
             found = _read_column(rows, where, column)
     except (Unreadable, ValueError, TypeError, KeyError, csv.Error, RecursionError) as error:
         why = shorten(reason(error) or type(error).__name__)
@@ -242,35 +234,18 @@ def _read_stylegan(content: bytes, where: str) -> dict[str, Any] | None:
             return {}  # numbers such as the poses of cameras, which are not classes
         numbers = matrix.argmax(axis=1).tolist()
         pairs = [(name, number) for (name, _), number in zip(pairs, numbers, strict=True)]
-    if not all(label is None or isinstance(label, (str, int, float)) for _, label in pairs):
+    if not all(label is None or isinstance(label, _LABEL) for _, label in pairs):
         raise ValueError("its labels are neither numbers nor rows of numbers")
     return _by_name(pairs, where)
 
 
 def _by_name(pairs: Sequence[tuple[str, Any]], where: str) -> dict[str, Any]:
     """Returns labels by the names of the files; none if they contradict each other."""
-    labels: dict[str, Any] = {}
-    for name, label in pairs:
-        if name in labels and labels[name] != label:
-            logging.warning(
-                f"{where}: {printable(name)} has several labels; the images are used without labels"
-            )
-            return {}
-        labels[name] = label
+    labels = dict(pairs)
+    if len(set(pairs)) > len(labels):
+        logging.warning(f"{where}: an image has several labels; the images are used without labels")
+        return {}
     return labels
-
-
-def _read_csv(text: str) -> list[dict[str, Any]]:
-    header = text.partition("\n")[0]
-    separator = max(",;\t", key=header.count)
-    rows = list(csv.DictReader(io.StringIO(text, newline=""), delimiter=separator, strict=True))
-    return [{str(key).strip(): value for key, value in row.items()} for row in rows]
-
-
-def _read_json_lines(text: str) -> list[dict[str, Any]]:
-    # Not splitlines: it also cuts at U+2028 and others, which JSON permits in texts.
-    rows = [json.loads(line) for line in text.split("\n") if line.strip()]
-    return [dict(row) for row in rows]
 
 
 def _read_column(
@@ -287,37 +262,30 @@ def _read_column(
         )
     if column is None:
         column = next((each for each in others if each.lower() in LABEL_NAMES), None)
+    if column is None and len(others) == 1:  # of classes, which repeat, unlike captions
+        values = [row.get(others[0]) for row in rows]
+        if all(isinstance(value, (str, int)) for value in values):
+            column = others[0] if 2 * len(set(values)) <= len(values) else None
     if column is None:
-        if len(others) != 1 or not _are_classes([row.get(others[0]) for row in rows]):
-            return None
-        (column,) = others
-    values = [row.get(column) for row in rows]
-    if not all(value is None or isinstance(value, (str, int, float)) for value in values):
+        return None
+    labels: Sequence[Any] = [row.get(column) for row in rows]
+    if not all(label is None or isinstance(label, _LABEL) for label in labels):
         return None  # for example the boxes of objects
-    if all(isinstance(value, str) for value in values):
-        values = _numbers(values) or values
+    if all(isinstance(label, str) for label in labels):
+        labels = _numbers(labels)
     names = (str(row[_FILE_NAME]) for row in rows)
-    return _by_name(list(zip(names, values, strict=True)), where)
+    return _by_name(list(zip(names, labels, strict=True)), where)
 
 
-def _are_classes(values: Sequence[Any]) -> bool:
-    """Returns True if values repeat, as the names of classes do and captions do not."""
-    if not all(isinstance(value, (str, int)) for value in values):
-        return False
-    return len(set(values)) <= len(values) // 2
-
-
-def _numbers(texts: Sequence[Any]) -> list[Any] | None:
-    """Returns texts as numbers if all of them that are not empty are numbers."""
-    try:
-        return [_number(text.strip()) for text in texts]
-    except ValueError:
-        return None
-
-
-def _number(text: str) -> int | float | None:
-    if not text:
-        return None
-    if "_" in text or CODE.match(text):  # Python reads 1_1 as 11
-        raise ValueError(f"{text} is no number")
-    return int(text) if _INTEGER.fullmatch(text) else float(text)
+def _numbers(texts: Sequence[str]) -> Sequence[Any]:
+    """Returns texts as numbers if all of them that are not empty are numbers; None for those."""
+    found: list[Any] = []
+    for text in map(str.strip, texts):
+        if "_" in text or CODE.match(text):  # Python reads 1_1 as 11
+            return texts
+        try:
+            number = int(text) if _INTEGER.fullmatch(text) else float(text or "nan")
+        except ValueError:
+            return texts
+        found.append(number if text else None)
+    return found

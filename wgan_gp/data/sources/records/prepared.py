@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import functools
-import json
-import logging
 import posixpath
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -21,10 +17,10 @@ from ....run_directory.files import local_path
 from ....run_directory.json_files import digest
 from ...feed.pipeline import without_autotune
 from ..downloads import limit_downloads
-from ..fingerprint import compute_fingerprint
-from ..listing import check_path, reading
+from ..listing import check_path, fingerprint_of, reading
 from ..pictures import decoding as pictures
-from ..pictures.forms import Form, choose_declared_form
+from ..pictures.forms import Form, make_form
+from ..shapes import MAX_DEFAULT_SIDE, default_square
 from ..source import NO_LABEL, Example, Source
 
 _FILE_FORMAT = "tfrecord"  # in which datasets are prepared
@@ -33,7 +29,7 @@ _HELD_OUT = ("test", "validation")
 _RECORDS = 32  # that are read at a time
 _DAMAGED = (
     *(tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError),
-    RuntimeError,  # of array_record
+    *(RuntimeError, ImportError),  # of array_record, which is optional
 )
 
 
@@ -51,24 +47,14 @@ def find_builder(name: str, data_dir: str | None) -> Any:
 
     try:
         return tfds.builder(name, data_dir=data_dir)
-    # tfds.builder raises many types of exceptions, and ValueError both for an unknown name and for
-    # a file that it cannot read.
+    # It raises many types of exceptions: for an unknown name, no network and a damaged file.
     except Exception as error:
-        if damaged := _damaged_file(name, data_dir or tfds.core.constants.DATA_DIR):
-            raise UserError(
-                f"--dataset={name}: {damaged} is damaged ({reason(error)})",
-                "delete its folder and prepare the dataset again, or use another --data_dir",
-            ) from error
-        if not isinstance(error, (tfds.core.DatasetNotFoundError, ValueError, AssertionError)):
-            raise UserError(
-                f"--dataset={name} cannot be looked up ({reason(error)})",
-                "check the name, the network and the packages that the dataset requires",
-            ) from error
+        folder = posixpath.join(data_dir or tfds.core.constants.DATA_DIR, name.partition(":")[0])
         raise UserError(
-            f"--dataset={name} is neither built in nor known to tensorflow-datasets "
+            f"--dataset={name} is neither built in nor opened by tensorflow-datasets "
             f"({reason(error)})",
             "use digits, gaussians_8, gaussians_25, swiss_roll, image_folder, tfrecord or a "
-            "dataset of tensorflow-datasets",
+            f"dataset of tensorflow-datasets; delete {folder} if it is damaged",
         ) from error
 
 
@@ -89,10 +75,12 @@ class PreparedSource(Source):
         self.shape = form.shape
         self.dtype = form.dtype
         self.square_side = min(form.shape[:2])
+        self.class_names = None
         self._builder, self._settings, self._form = builder, settings, form
-        self._image_key = image_feature(builder)[0]
-        self._label_key, self.class_names = label_feature(builder)
-        self.is_prepared = is_prepared(builder)
+        self._image_key, self._label_key = _image_feature(builder)[0], _label_key(builder)
+        if self._label_key is not None:
+            self.class_names = tuple(builder.info.features[self._label_key].names)
+        self.is_prepared = _is_prepared(builder)
         if self.is_prepared:
             self._find_split()
 
@@ -104,18 +92,18 @@ class PreparedSource(Source):
         """
         if self.is_prepared:
             return
-        if not is_prepared(self._builder):
+        if not _is_prepared(self._builder):
             prepare(self._settings, self._builder)
         self.is_prepared = True
         self._find_split()
 
     def fingerprint(self) -> dict[str, Any]:
         self.prepare()
-        return compute_fingerprint("", self._paths(), len(self.class_names or ()))
+        return fingerprint_of(self._paths(), len(self.class_names or ()))
 
     def identity(self) -> dict[str, Any]:
         self.prepare()
-        # The description is written last. Each size of a remote file would take a request.
+        # Each size of a remote file would take a request.
         description = posixpath.join(str(self._builder.data_path), _DESCRIPTION)
         local = [path for path in map(local_path, [description, *self._paths()]) if path]
         with reading(self.origin):
@@ -145,14 +133,9 @@ class PreparedSource(Source):
                     yield index, example[self._image_key], label
             except _DAMAGED as error:
                 raise UserError(
-                    f"{self.origin}: {self._builder.data_path} is damaged "
+                    f"{self.origin}: {self._builder.data_path} cannot be read "
                     f"({reason(error) or type(error).__name__})",
-                    "delete this folder and prepare the dataset again",
-                ) from error
-            except ImportError as error:
-                raise UserError(
-                    f"{self.origin} cannot be read ({reason(error)})",
-                    "install the package that reads its file format",
+                    "delete this folder if it is damaged, and prepare the dataset again",
                 ) from error
 
     def read(self, item: tuple[int, bytes, int]) -> Example:
@@ -189,12 +172,8 @@ class PreparedSource(Source):
         wanted, splits = self._settings.split, self._builder.info.splits
         try:
             self._parts = splits[wanted].file_instructions
-            used = {wanted}
-            if wanted not in splits:
-                instruction = tfds.core.ReadInstruction.from_spec(wanted)
-                used = {each.splitname for each in instruction.to_absolute(splits)}
-        # Besides KeyError, tensorflow-datasets raises ValueError and AssertionError for text that
-        # it does not understand.
+            instruction = tfds.core.ReadInstruction.from_spec(wanted)
+            used = {each.splitname for each in instruction.to_absolute(splits)}
         except (KeyError, ValueError, AssertionError) as error:
             raise UserError(
                 f"--split={wanted} is not a split of {self.origin}",
@@ -244,87 +223,58 @@ def find_source(settings: DataSettings) -> PreparedSource:
 
 def _form_of(builder: Any, settings: DataSettings) -> Form:
     """Returns the form into which the images are decoded, and announces cropping."""
-    _, (height, width, channels), bits = image_feature(builder)
-    return choose_declared_form(
+    _, feature = _image_feature(builder)
+    height, width, channels = feature.shape
+    is_known = height is not None and width is not None
+    size = height or MAX_DEFAULT_SIDE, width or MAX_DEFAULT_SIDE
+    return make_form(
         f"--dataset={settings.dataset}",
-        (height, width),
-        1 if channels in (1, 2) else 3,  # without alpha
-        bits,
         settings,
+        size=size if is_known else default_square(size),
+        channels=1 if channels in (1, 2) else 3,  # without alpha
+        bits=8 * np.dtype(feature.np_dtype).itemsize,
+        sizes=[("the first", size)] if is_known else [],
     )
 
 
-def _damaged_file(name: str, data_dir: str) -> str | None:
-    """Returns the path of the first damaged dataset_info.json of a dataset, or None."""
-    if not (dataset := re.match(r"\w+", name)):
-        return None
-    folder = posixpath.join(data_dir, dataset[0])
-    for parent, _, files in tf.io.gfile.walk(folder):
-        path = posixpath.join(parent, _DESCRIPTION)
-        if _DESCRIPTION in files:
-            try:
-                with tf.io.gfile.GFile(path) as file:
-                    if "version" not in dict(json.loads(file.read())):
-                        return path
-            except (ValueError, TypeError, tf.errors.OpError):
-                return path
-    return None
-
-
-def image_feature(builder: Any) -> tuple[str, tuple[int | None, ...], int]:
-    """Returns key, shape and bits of the image feature: "image" or else the first image.
+def _image_feature(builder: Any) -> tuple[str, Any]:
+    """Returns key and feature of the image: "image" or else the first image.
 
     Raises:
-      UserError: If the dataset has no image, or its dtype is neither uint8 nor uint16.
+      UserError: If the dataset has no images of uint8 or uint16.
     """
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
-    images = {
-        key: feature
-        for key, feature in _features(builder).items()
-        if isinstance(feature, tfds.features.Image)
-    }
-    if not images:
+    images = _features(builder, tfds.features.Image)
+    key = "image" if "image" in images else next(iter(images), "")
+    if not images or np.dtype(images[key].np_dtype) not in (np.uint8, np.uint16):
         raise UserError(
-            f"--dataset={builder.name} has no images, but {', '.join(_features(builder))}",
+            f"--dataset={builder.name} has no images of uint8 or uint16, but "
+            f"{reason(str(builder.info.features))}",
             "use a dataset of images",
         )
-    key = "image" if "image" in images else next(iter(images))
-    dtype = np.dtype(images[key].np_dtype)
-    if dtype not in (np.uint8, np.uint16):
-        raise UserError(
-            f"--dataset={builder.name} has images of {dtype}",
-            "use a dataset of uint8 or uint16 images",
-        )
-    return key, tuple(images[key].shape), 8 * dtype.itemsize
+    return key, images[key]
 
 
-def label_feature(builder: Any) -> tuple[str | None, tuple[str, ...] | None]:
-    """Returns the key of the label feature and the names of its classes, or (None, None).
-
-    The label feature is "label", or else the only class label of the dataset.
-    """
+def _label_key(builder: Any) -> str | None:
+    """Returns the key of the label: "label", or else the only class label; None without one."""
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
-    labels = {
-        key: tuple(feature.names)
-        for key, feature in _features(builder).items()
-        if isinstance(feature, tfds.features.ClassLabel) and feature.num_classes
-    }
-    if "label" in labels:
-        return "label", labels["label"]
-    return next(iter(labels.items())) if len(labels) == 1 else (None, None)
+    labels = _features(builder, tfds.features.ClassLabel)
+    keys = [key for key, feature in labels.items() if feature.num_classes]
+    return "label" if "label" in keys else keys[0] if len(keys) == 1 else None
 
 
-def _features(builder: Any) -> dict[str, Any]:
+def _features(builder: Any, kind: type) -> dict[str, Any]:
+    """Returns the features of one kind by their keys."""
     features = builder.info.features
-    return dict(features) if hasattr(features, "keys") else {}
+    named = features.items() if hasattr(features, "items") else ()
+    return {key: feature for key, feature in named if isinstance(feature, kind)}
 
 
-def is_prepared(builder: Any) -> bool:
-    """Returns True if a dataset is completely prepared."""
-    with _suppress_warnings("absl"):  # absl warns about a partially prepared folder
-        return builder.is_prepared()
+def _is_prepared(builder: Any) -> bool:
+    """Returns True if the description of a dataset exists, which is written last."""
+    return tf.io.gfile.exists(posixpath.join(str(builder.data_path), _DESCRIPTION))
 
 
 def prepare(settings: DataSettings, builder: Any) -> None:
@@ -361,23 +311,6 @@ def prepare(settings: DataSettings, builder: Any) -> None:
         except Exception as error:
             raise UserError(
                 f"--dataset={settings.dataset} cannot be downloaded and prepared in "
-                f"{builder.data_path} ({type(error).__name__}: {reason(_cause(error))})",
+                f"{builder.data_path} ({type(error).__name__}: {reason(error)})",
                 f"check the network, {alternative}",
             ) from error
-
-
-@contextlib.contextmanager
-def _suppress_warnings(name: str) -> Iterator[None]:
-    """Suppresses the warnings of a logger; the error message replaces them."""
-    logger = logging.getLogger(name)
-    level = logger.level
-    logger.setLevel(logging.ERROR)
-    try:
-        yield
-    finally:
-        logger.setLevel(level)
-
-
-def _cause(error: BaseException) -> BaseException:
-    """Returns the cause of a failed request's last attempt, or `error` if it is another error."""
-    return getattr(next(iter(error.args), None), "reason", None) or error

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -23,8 +24,6 @@ _WIDTHS = ("width", "image/width", "cols", "columns")
 _DEPTHS = ("depth", "image/depth", "channels", "image/channels")
 _SHAPE = "shape"
 _LONG_TEXT = 200  # bytes
-# The names of feature types in messages.
-_TYPE_NAMES = {"bytes_list": "a string", "float_list": "a float", "int64_list": "an integer"}
 
 
 class Features(NamedTuple):
@@ -58,7 +57,7 @@ def find_features(
         except UserError as error:
             first_error = first_error or error
         else:
-            found = [each for each in examples if _has_bytes(each, image)]
+            found = [each for each in examples if _is_single(each, image, "bytes_list")]
             if label is None:
                 labels = (_label_feature(each, settings, origin) for each in found)
                 label = next(filter(None, labels), None)
@@ -70,15 +69,14 @@ def find_features(
 
 def header_of(example: tf.train.Example, features: Features, name: str) -> pictures.Header | None:
     """Returns the header of the picture of an example, or None if it cannot be read."""
-    if not _has_bytes(example, features.image):
+    try:
+        picture = _picture(example, features)
+    except Unreadable:
         return None
-    if not features.is_raw:
-        return pictures.read_header(_content(example, features.image), name)
-    pixels = _raw_pixels(example, features.image)
-    if pixels is None:
-        return None
-    height, width, channels = pixels.shape
-    return pictures.Header(name, (height, width), 8 * pixels.dtype.itemsize, channels)
+    if isinstance(picture, bytes):
+        return pictures.read_header(picture, name)
+    height, width, channels = picture.shape
+    return pictures.Header(name, (height, width), 8 * picture.dtype.itemsize, channels)
 
 
 def decode(example: tf.train.Example, features: Features, form: Form) -> np.ndarray:
@@ -87,14 +85,26 @@ def decode(example: tf.train.Example, features: Features, form: Form) -> np.ndar
     Raises:
       Unreadable: If it has none, or it cannot be read.
     """
-    if not _has_bytes(example, features.image):
+    picture = _picture(example, features)
+    if isinstance(picture, bytes):
+        return pictures.decode(picture, form)
+    return pictures.fit(picture, form)
+
+
+def _picture(example: tf.train.Example, features: Features) -> bytes | np.ndarray:
+    """Returns the encoded or raw picture of an example.
+
+    Raises:
+      Unreadable: If it has none, or raw pixels of another size.
+    """
+    if not _is_single(example, features.image, "bytes_list"):
         raise Unreadable(f"it has no single {features.image}")
     if not features.is_raw:
-        return pictures.decode(_content(example, features.image), form)
+        return _content(example, features.image)
     pixels = _raw_pixels(example, features.image)
     if pixels is None:
         raise Unreadable(f"its {features.image} has another size than its height and width")
-    return pictures.fit(pixels, form)
+    return pixels
 
 
 def label_of(example: tf.train.Example, name: str) -> Any | None:
@@ -123,17 +133,12 @@ def _image_feature(example: tf.train.Example, given: str | None, origin: str) ->
     name = usual if given is None else given
     if name is None and len(of_bytes) == 1:
         (name,) = of_bytes
-    if name is None or name not in features:
+    if name is None or not _is_single(example, name, "bytes_list"):
         flag = "" if given is None else f"--image_feature={given}, but "
         raise UserError(
             f"{flag}{origin}: the first example has no image (its features: {_names(example)})",
-            "give the name of the feature of the image as --image_feature",
-        )
-    if problem := _find_problem(features[name], "bytes_list"):
-        raise UserError(
-            f"{origin}: {name} of the first example {problem}",
-            "store one image in each example, as the content of a file or as raw uint8 pixels, or "
-            "name another feature as --image_feature",
+            "store one image in each example, as the content of a file or as raw uint8 pixels, and "
+            "give the name of its feature as --image_feature",
         )
     return name
 
@@ -144,26 +149,18 @@ def _label_feature(example: tf.train.Example, settings: DataSettings, origin: st
     Raises:
       UserError: If a flag asks for labels and there are none.
     """
-    features, given, classes = (
-        example.features.feature,
-        settings.label_feature,
-        settings.num_classes,
-    )
+    given, classes = settings.label_feature, settings.num_classes
     names = _LABELS if given is None else (given,)
     name = next((each for each in names if label_of(example, each) is not None), None)
-    if name is None:
-        if given is None and classes is None:
-            return None
-        flag = f"--num_classes={classes}" if given is None else f"--label_feature={given}"
+    if name is None and given is None and classes is None:
+        return None
+    if name is None or (classes is not None and not _is_single(example, name, "int64_list")):
+        flag = f"--label_feature={given}" if classes is None else f"--num_classes={classes}"
         raise UserError(
             f"{flag}, but the first example of {origin} has no such label (its features: "
             f"{_names(example)})",
-            "omit it, or give the name of the feature of the label as --label_feature",
-        )
-    if classes is not None and (problem := _find_problem(features[name], "int64_list")):
-        raise UserError(
-            f"{origin}: {name} of the first example {problem}",
-            "omit --num_classes, or store one integer in each example",
+            "omit it, or give the name of the feature of the label as --label_feature, which is an "
+            "integer with --num_classes",
         )
     return name
 
@@ -179,18 +176,10 @@ def _names(example: tf.train.Example) -> str:
     return printable(shorten(", ".join(sorted(example.features.feature)) or "none"))
 
 
-def _find_problem(feature: tf.train.Feature, kind: str) -> str | None:
-    """Returns the problem of a feature, or None if it has one value of the type `kind`."""
-    actual = feature.WhichOneof("kind")
-    values = getattr(feature, actual).value if actual else []
-    if values and actual != kind:
-        return f"is {_TYPE_NAMES[actual]}, not {_TYPE_NAMES[kind]}"
-    return None if len(values) == 1 else f"has {len(values) or 'no'} values"
-
-
-def _has_bytes(example: tf.train.Example, name: str) -> bool:
+def _is_single(example: tf.train.Example, name: str, kind: str) -> bool:
+    """Returns True if an example has a feature of one value of this type."""
     features = example.features.feature
-    return name in features and _find_problem(features[name], "bytes_list") is None
+    return name in features and len(getattr(features[name], kind).value) == 1
 
 
 def _content(example: tf.train.Example, name: str) -> bytes:
@@ -203,39 +192,25 @@ def _raw_pixels(example: tf.train.Example, name: str) -> np.ndarray | None:
     They are `[H, W, C]` with features of their height, width and perhaps depth, or of the feature
     `shape`, which is `[C, H, W]` in the files of StyleGAN. uint16 needs the depth or the shape.
     """
-    content = _content(example, name)
-    shape, is_planar = _declared_shape(example, name, len(content))
-    if shape is None or not all(side > 0 for side in shape):
+    content, shape, is_planar = _content(example, name), label_of(example, _SHAPE), False
+    if not isinstance(shape, tuple) or not all(isinstance(side, int) for side in shape):
+        height, width, depth = (
+            next((value for each in names if type(value := label_of(example, each)) is int), None)
+            for names in (_HEIGHTS, _WIDTHS, _DEPTHS)
+        )
+        if not height or not width:
+            return None
+        shape = height, width, len(content) // (height * width) if depth is None else depth
+    elif len(shape) == 3:
+        is_last, is_first = (1 <= shape[axis] <= MAX_COLOR_CHANNELS for axis in (2, 0))
+        is_planar = is_first and (name == _STYLEGAN or not is_last)
+    else:
+        shape = (*shape, 1)
+    if len(shape) != 3 or min(shape) < 1 or shape[0 if is_planar else 2] > MAX_COLOR_CHANNELS:
         return None
-    count = int(np.prod(shape, dtype=object))
+    count = math.prod(shape)
     if len(content) not in (count, 2 * count):
         return None
     dtype = np.dtype(np.uint8 if len(content) == count else "<u2")
     pixels = np.frombuffer(content, dtype).reshape(shape)
     return pixels.transpose(1, 2, 0) if is_planar else pixels
-
-
-def _declared_shape(
-    example: tf.train.Example, name: str, size: int
-) -> tuple[tuple[int, int, int] | None, bool]:
-    """Returns the shape that an example declares, and whether its first axis is the channels."""
-
-    def is_depth(count: int) -> bool:
-        return 1 <= count <= MAX_COLOR_CHANNELS
-
-    shape = label_of(example, _SHAPE)
-    if isinstance(shape, tuple) and all(isinstance(side, int) for side in shape):
-        if len(shape) == 2:
-            return (*shape, 1), False
-        if len(shape) == 3 and is_depth(shape[0]) and (name == _STYLEGAN or not is_depth(shape[2])):
-            return shape, True
-        return (shape, False) if len(shape) == 3 and is_depth(shape[2]) else (None, False)
-    height, width, depth = (
-        next((value for each in names if type(value := label_of(example, each)) is int), None)
-        for names in (_HEIGHTS, _WIDTHS, _DEPTHS)
-    )
-    if not height or not width:
-        return None, False
-    if depth is None:
-        depth = size // (height * width) if size % (height * width) == 0 else 0
-    return ((height, width, depth) if is_depth(depth) else None), False

@@ -9,6 +9,7 @@ from __future__ import annotations
 import bisect
 import concurrent.futures
 import contextlib
+import copy
 import dataclasses
 import functools
 import itertools
@@ -28,7 +29,6 @@ from ....config import DataSettings
 from ....errors import UserError, naming, printable, reason, shorten
 from ....runtime.streams import is_terminal
 from .. import listing
-from ..fingerprint import compute_fingerprint
 from ..labels import number_labels
 from ..pictures.forms import choose_form
 from ..shapes import default_square
@@ -70,41 +70,15 @@ class RecordFile(NamedTuple):
         yield from _read(self.path, tf.io.TFRecordOptions(self.compression))
 
 
-class _Scan(NamedTuple):
-    """The readable content of a file.
+class RecordSource(Source):
+    """The pictures of TFRecord files, in the order of the files.
 
-    Attributes:
-      size: The number of readable records.
-      labels: Their labels, if they are needed.
-      damage: The reason why there are no others; None for an intact file.
-    """
+    Only the first examples are read until more is needed.
 
-    size: int
-    labels: list[Any]
-    damage: str | None
-
-
-class _Labels(NamedTuple):
-    """The labels of all records.
-
-    Attributes:
-      numbers: `[N]` int64, the numbers of their classes.
-      class_names: The names of the classes.
-    """
-
-    numbers: np.ndarray
-    class_names: tuple[str, ...]
-
-
-class RecordFiles:
-    """TFRecord files, of which only the first examples are read until more is needed.
-
-    Attributes:
+    Args:
       origin: The flag and its value, for messages.
       files: The files.
-      features: The features that are read.
-      num_classes: The value of --num_classes.
-      headers: The headers of the first readable pictures.
+      settings: The settings of the data.
 
     Raises:
       UserError: If no example has a picture.
@@ -112,153 +86,130 @@ class RecordFiles:
 
     def __init__(self, origin: str, files: Sequence[RecordFile], settings: DataSettings):
         self.origin = origin
-        self.files = files
-        self.num_classes = settings.num_classes
+        self._files, self._num_classes = files, settings.num_classes
         first = list(itertools.islice(self._examples(), _INSPECTED))
-        self.features = record_features.find_features(
+        self._features = record_features.find_features(
             [example for _, example in first], settings, origin
         )
-        found = (record_features.header_of(each, self.features, name) for name, each in first)
-        self.headers = [header for header in found if header is not None]
+        found = (record_features.header_of(each, self._features, name) for name, each in first)
+        self._headers = [header for header in found if header is not None]
+        self._use_form(settings)
+
+    def _use_form(self, settings: DataSettings) -> None:
+        self._form = choose_form(self.origin, self._headers, settings)
+        self.shape, self.dtype = self._form.shape, self._form.dtype
+        self.square_side = default_square(self._headers[0].size if self._headers else None)[0]
+
+    @property
+    def size(self) -> int:  # type: ignore[override]
+        """The number of records, for which all files are read once."""
+        return self._scanned[0][-1]
 
     @functools.cached_property
-    def begins(self) -> list[int]:
-        """The index of the first record of each file, and the number of all records."""
-        return list(itertools.accumulate((scan.size for scan in self._scanned), initial=0))
+    def class_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
+        """The names of the classes; without --num_classes, the labels of all records are read."""
+        if self._features.label is not None and self._num_classes is not None:
+            return tuple(map(str, range(self._num_classes)))
+        return None if self._classes is None else self._classes[1]
 
     @functools.cached_property
-    def labels(self) -> _Labels | None:
-        """The labels of all records, or None if there are none that are classes."""
-        values = [value for scan in self._scanned for value in scan.labels]
+    def _scanned(self) -> tuple[list[int], list[Any]]:
+        """The index of the first record of each file and the number of all; the labels of all.
+
+        Damaged files are named. Without --num_classes, the labels say the classes; with it, they
+        are not read.
+        """
+        label = None if self._num_classes is not None else self._features.label
+        what = "counting the records" if label is None else "reading the labels"
+        with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
+            scans = pool.map(functools.partial(_scan, feature=label), self._files)
+            found = list(
+                tqdm.tqdm(
+                    scans,
+                    total=len(self._files),
+                    desc=f"{what} of {self.origin}",
+                    unit=" files",
+                    disable=not is_terminal(sys.stderr),
+                    leave=False,
+                )
+            )
+        for file, (size, _, damage) in zip(self._files, found, strict=True):
+            if damage is not None:
+                logging.warning(
+                    f"{self.origin}: {printable(file.path)} is damaged ({damage}): only its "
+                    f"first {size:,} records are read"
+                )
+        begins = list(itertools.accumulate((size for size, _, _ in found), initial=0))
+        return begins, [label for _, labels, _ in found for label in labels]
+
+    @functools.cached_property
+    def _classes(self) -> tuple[np.ndarray, tuple[str, ...]] | None:
+        """The numbers and the names of the classes of all records; None without classes."""
+        if self._features.label is None:
+            return None
+        values = self._scanned[1]
         known = [value for value in values if value is not _DAMAGED]
         if not known:
             return None
         try:
             if None in known:
                 raise UserError(f"{self.origin}: some examples have no label", "add it")
-            found, names = number_labels(_as_array(known), self.origin)
-        except UserError as error:
-            logging.info(f"note: {error.what}: {self.features.label} is not used as classes")
+            found, names = number_labels(np.array(known), self.origin)
+        except (UserError, ValueError) as error:
+            why = error.what if isinstance(error, UserError) else f"{self.origin}: {reason(error)}"
+            logging.info(f"note: {why}: {self._features.label} is not used as classes")
             return None
         numbers = np.zeros([len(values)], np.int64)
         numbers[[value is not _DAMAGED for value in values]] = found
-        return _Labels(numbers, names)
-
-    def name(self, index: int) -> str:
-        """Returns the name of a record, which is counted from 0 in its file."""
-        number = bisect.bisect_right(self.begins, index) - 1
-        number = min(number, len(self.files) - 1)
-        return f"record {index - self.begins[number]} of {self.files[number].path}"
-
-    def records(self, first: int) -> Iterator[tuple[int, bytes]]:
-        """Yields the indices of records, and the records, from an index on."""
-        for begin, end, file in zip(self.begins, self.begins[1:], self.files, strict=False):
-            if first < end:
-                records = enumerate(file.records(), begin)
-                yield from itertools.islice(records, max(0, first - begin), end - begin)
-
-    @functools.cached_property
-    def _scanned(self) -> list[_Scan]:
-        """The number and the labels of the records of each file, of which damaged ones are named.
-
-        The labels are read only if nothing else says the classes; otherwise there are none.
-        """
-        label = None if self.num_classes is not None else self.features.label
-        scan = functools.partial(_scan, feature=label)
-        what = "counting the records" if label is None else "reading the labels"
-        with (
-            concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool,
-            tqdm.tqdm(
-                total=len(self.files),
-                desc=f"{what} of {self.origin}",
-                unit=" files",
-                disable=not is_terminal(sys.stderr),
-                leave=False,
-            ) as bar,
-        ):
-            found = []
-            for each in pool.map(scan, self.files):
-                found.append(each)
-                bar.update()
-        for file, each in zip(self.files, found, strict=True):
-            if each.damage is not None:
-                logging.warning(
-                    f"{self.origin}: {printable(file.path)} is damaged ({each.damage}): only its "
-                    f"first {each.size:,} records are read"
-                )
-        return found
+        return numbers, names
 
     def _examples(self) -> Iterator[tuple[str, tf.train.Example]]:
         """Yields the names of examples, and the examples."""
-        for file in self.files:
+        for file in self._files:
             with contextlib.suppress(tf.errors.DataLossError):
                 for number, record in enumerate(file.records()):
                     if (example := _parse(record)) is not None:
                         yield f"record {number} of {file.path}", example
 
-
-class RecordSource(Source):
-    """The pictures of TFRecord files, in the order of the files.
-
-    Args:
-      files: The files.
-      settings: --image_size, --image_channels and --crop.
-    """
-
-    def __init__(self, files: RecordFiles, settings: DataSettings):
-        self.origin = files.origin
-        self._files = files
-        self._form = choose_form(files.origin, files.headers, settings)
-        self.shape, self.dtype = self._form.shape, self._form.dtype
-        self.square_side = default_square(files.headers[0].size if files.headers else None)[0]
-
-    @property
-    def size(self) -> int:  # type: ignore[override]
-        """The number of records, for which all files are read once; see `RecordFiles`."""
-        return self._files.begins[-1]
-
-    @property
-    def class_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
-        """The names of the classes; without --num_classes, the labels of all records are read."""
-        if self._files.features.label is None:
-            return None
-        if self._files.num_classes is not None:
-            return tuple(map(str, range(self._files.num_classes)))
-        labels = self._files.labels
-        return None if labels is None else labels.class_names
-
     def fingerprint(self) -> dict[str, Any]:
-        classes = [self._files.features.label, self._files.num_classes]
-        return compute_fingerprint("", [file.path for file in self._files.files], classes)
+        classes = [self._features.label, self._num_classes]
+        return listing.fingerprint_of([file.path for file in self._files], classes)
 
     def identity(self) -> dict[str, Any]:
         return {
-            "files": [
-                (posixpath.basename(path), *properties) for path, *properties in self._files.files
-            ],
-            "features": self._files.features,
-            "num_classes": self._files.num_classes,
+            "files": [(posixpath.basename(path), *others) for path, *others in self._files],
+            "features": self._features,
+            "num_classes": self._num_classes,
             "form": dataclasses.asdict(self._form),
         }
 
     def items(self, first: int = 0) -> Iterator[tuple[int, bytes]]:
         """Yields the index of each record, and the record."""
-        return self._files.records(first)
+        begins = self._scanned[0]
+        for begin, end, file in zip(begins, begins[1:], self._files, strict=False):
+            if first < end:
+                records = enumerate(file.records(), begin)
+                yield from itertools.islice(records, max(0, first - begin), end - begin)
 
     def read(self, item: tuple[int, bytes]) -> Example:
         index, record = item
         if (example := _parse(record)) is None:
             raise Unreadable("it is not a tf.train.Example")
         with naming(f"{self.origin}: {self.name(index)}"):
-            array = record_features.decode(example, self._files.features, self._form)
+            array = record_features.decode(example, self._features, self._form)
         return Example(array, self._label(example, index))
 
     def name(self, index: int) -> str:
-        return self._files.name(index)
+        """Returns the name of a record, which is counted from 0 in its file."""
+        begins = self._scanned[0]
+        number = min(bisect.bisect_right(begins, index), len(self._files)) - 1
+        return f"record {index - begins[number]} of {self._files[number].path}"
 
     def resized(self, settings: DataSettings) -> RecordSource:
         """Returns the same pictures for another --image_size."""
-        return RecordSource(self._files, settings)
+        other = copy.copy(self)
+        other._use_form(settings)
+        return other
 
     def _label(self, example: tf.train.Example, index: int) -> int:
         """Returns the number of the class of an example.
@@ -266,16 +217,13 @@ class RecordSource(Source):
         Raises:
           UserError: If it is not a class of --num_classes.
         """
-        files = self._files
-        if files.features.label is None:
-            return 0
-        if files.num_classes is None:
-            return 0 if files.labels is None else int(files.labels.numbers[index])
-        label = record_features.label_of(example, files.features.label)
-        if type(label) is not int or not 0 <= label < files.num_classes:
+        if self._features.label is None or self._num_classes is None:
+            return 0 if self._classes is None else int(self._classes[0][index])
+        label = record_features.label_of(example, self._features.label)
+        if type(label) is not int or not 0 <= label < self._num_classes:
             raise UserError(
                 f"{self.origin} has the label {shorten(str(label))} ({self.name(index)}), but its "
-                f"classes are 0 ... {files.num_classes - 1}",
+                f"classes are 0 ... {self._num_classes - 1}",
                 "set --num_classes to the number of classes, or omit it to find the classes",
             )
         return label
@@ -311,13 +259,10 @@ def find_source(settings: DataSettings, flag: str = "--data_dir") -> RecordSourc
     with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
         files = list(pool.map(_open, found))
     others = [path for path, file in zip(found, files, strict=True) if file is None]
-    if others and len(others) < len(found):
-        more = f" and {len(others) - 1:,} more" if len(others) > 1 else ""
-        logging.warning(
-            f"{origin}: files without readable TFRecords are skipped: {printable(others[0])}{more}"
-        )
+    if len(others) < len(found):
+        listing.warn_of_skipped(origin, {"files without readable TFRecords are skipped": others})
     usable = [file for file in files if file is not None]
-    return RecordSource(RecordFiles(origin, usable, settings), settings)
+    return RecordSource(origin, usable, settings)
 
 
 def _paths(part: str, origin: str) -> list[str]:
@@ -336,7 +281,7 @@ def _paths(part: str, origin: str) -> list[str]:
                 "add the files, or correct the number after @",
             )
         return paths
-    return listing.glob_paths(origin, part)
+    return tf.io.gfile.glob(part)
 
 
 def _finest(paths: list[str], origin: str) -> list[str]:
@@ -373,10 +318,13 @@ def _parse(record: bytes) -> tf.train.Example | None:
         return None
 
 
-def _scan(file: RecordFile, feature: str | None) -> _Scan:
-    """Reads a file; the label of an example without this feature is None."""
+def _scan(file: RecordFile, feature: str | None) -> tuple[int, list[Any], str | None]:
+    """Returns the number of readable records, their labels, and the reason why there are no others.
+
+    The label of an example without this feature is None; without a feature there are no labels.
+    """
     labels: list[Any] = []
-    count, damage = 0, None
+    count = 0
     try:
         for record in file.records():
             count += 1
@@ -385,16 +333,5 @@ def _scan(file: RecordFile, feature: str | None) -> _Scan:
                 found = example and record_features.label_of(example, feature)
                 labels.append(_DAMAGED if example is None else found)
     except tf.errors.DataLossError as error:
-        damage = reason(error)
-    return _Scan(count, labels, damage)
-
-
-def _as_array(labels: Sequence[Any]) -> np.ndarray:
-    """Returns labels `[N]`, or rows of numbers `[N, K]`."""
-    is_row = [isinstance(label, tuple) for label in labels]
-    if not any(is_row):
-        kinds = {type(label) for label in labels}
-        return np.array(labels) if len(kinds) == 1 else np.array(labels, object)
-    if len({len(label) if each else 0 for label, each in zip(labels, is_row, strict=True)}) > 1:
-        raise UserError("labels of several lengths", "give each example one label")
-    return np.array(labels)
+        return count, labels, reason(error)
+    return count, labels, None
