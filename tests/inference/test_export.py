@@ -115,14 +115,14 @@ def one_hot_network(inputs, training):
 
 @pytest.mark.parametrize("label", [-2, -1, 3, 2**31 - 1])
 def test_every_signature_refuses_a_label_that_is_no_class(label):
-    functions = export.signatures(one_hot_network, 2, 3)
+    functions = export.generator_signatures(one_hot_network, 2, DataSpec((2,), 3))
     critic = export.critic_signature(
         one_hot_network, DataSpec((2,), 3), lambda critic, examples: critic(examples)[:, 0], True
     )
     values = tf.zeros([2, 2])
     calls = [
-        lambda label: functions["latents"](latents=values, labels=tf.constant([0, label])),
-        lambda label: critic(examples=values, labels=tf.constant([0, label])),
+        lambda label: functions["latents"](values, tf.constant([0, label])),
+        lambda label: critic(values, tf.constant([0, label])),
     ]
     if label != -1:  # all classes in turn
         seed, count = tf.constant(0, tf.int64), tf.constant(2)
@@ -141,10 +141,11 @@ def test_every_signature_refuses_conditions_that_are_not_finite(value):
         return tf.clip_by_value(tf.concat(inputs, axis=1), -1.0, 1.0)  # hides infinities
 
     conditions = Conditions.of(np.array([[0.0], [1.0], [2.0]]))
-    functions = export.conditional_signatures(network, 2, conditions)
+    spec = DataSpec((2,), 0, conditions=conditions)
+    functions = export.generator_signatures(network, 2, spec)
     critic = export.critic_signature(
         network,
-        DataSpec((2,), 0, conditions=conditions),
+        spec,
         lambda critic, examples: critic(examples)[:, 0],
         True,
     )
@@ -399,7 +400,12 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
 @pytest.mark.parametrize(
     ("mode", "name", "arguments", "message"),
     [
-        ("sample", "digits", ["--sample_class=0"], "digits is unconditional — omit it"),
+        (
+            "sample",
+            "digits",
+            ["--sample_class=0"],
+            "--sample_class=0 is beyond the 0 classes of the run — omit it",
+        ),
         ("sample", "classes", ["--sample_class=10"], "is beyond the 10 classes of the run — give"),
         ("sample", "points", ["--sample_format=png"], "but this run generates points — use grid"),
         ("sample", "digits", ["--output=a.txt"], "--output=a.txt does not end in .png, which"),
@@ -612,8 +618,8 @@ def test_another_checkpoint_can_be_named(runs, tmp_path):
     assert earlier["latents"].shape == (64, TINY["latent_size"])
 
 
-def test_samples_without_bounds_are_not_clipped_to_pictures(tmp_path):
-    directory, settings = RunDirectory(str(tmp_path)), Config(sample_format="png")
-    sample_files.check(settings, DataSpec((8, 8, 1), 0), directory)
+def test_samples_without_bounds_are_not_clipped_to_pictures():
+    settings = Config(sample_format="png")
+    sample_files.check(settings, DataSpec((8, 8, 1), 0))
     with pytest.raises(UserError, match="the samples of this run have no bounds"):
-        sample_files.check(settings, DataSpec((8, 8, 1), 0, bounded=False), directory)
+        sample_files.check(settings, DataSpec((8, 8, 1), 0, bounded=False))

@@ -321,19 +321,11 @@ def test_training_draws_samples_of_every_shape(shape):
 
 def test_formats_of_samples_that_are_not_pictures():
     settings = Config(sample_format="png")
-    directory = types.SimpleNamespace(path="run")
-    for shape, kind, remedy in (
-        ((2,), "points", "points"),
-        ((9, 2), "signals", "signals"),
-        ((8, 8, 4), "images of 4 channels", "images"),
-    ):
-        with pytest.raises(UserError) as caught:
-            sample_files.check(settings, DataSpec(shape, 0), directory)
-        assert str(caught.value) == (
-            f"--sample_format=png writes an image per sample, but this run generates {kind} — "
-            f"use grid, which plots the {remedy}, or npz"
-        )
-    sample_files.check(settings, DataSpec((8, 6, 3), 0), directory)
+    for shape in ((2,), (9, 2), (8, 8, 4)):
+        with pytest.raises(UserError, match=r"^--sample_format=png .* — ") as caught:
+            sample_files.check(settings, DataSpec(shape, 0))
+        assert str(list(shape)) in str(caught.value)
+    sample_files.check(settings, DataSpec((8, 6, 3), 0))
 
 
 def test_mode_sample_draws_plots(tmp_path, figures):

@@ -68,7 +68,7 @@ def test_the_scores_are_the_same(strategy):
             labeled_critic=False,
             starts=2,
             steps=100,
-        ).score(examples, None, batch_size=4)
+        ).score(examples, None)
         for each in (strategy, tf.distribute.get_strategy())
     )
     for name in ("critic", "distance"):

@@ -13,7 +13,7 @@ from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
 from ..tpu import aot, topologies
 from ..tpu.loop_program import LoopProgram
-from ..tpu.report_text import format_compile_report
+from ..tpu.report import format_compile_report
 from .build import make_state, make_step
 from .library import Library
 from .start_checks import check_user_code

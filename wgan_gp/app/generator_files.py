@@ -48,13 +48,76 @@ _SETTINGS = {"seed", *(name for name, roles in _OF_NETWORKS.items() if roles != 
 _CRITIC_SETTINGS = {*_OF_NETWORKS} - _SETTINGS | {"model"}
 
 
+class TrainedNetworks:
+    """Trained networks, which draw samples and score examples in the units of the data.
+
+    Attributes:
+      sampler: Draws samples.
+      spec: The properties of the data.
+      scorer: Scores normalized examples.
+    """
+
+    sampler: Any
+    spec: Any
+    scorer: Any
+
+    def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> Any:
+        """Returns samples in the units of the data, `[count, *example_shape]`.
+
+        Pictures and data of Python that are integers are uint8, or uint16 for pictures of 16 bits;
+        other data of Python and --dataset=digits are float32, images in [-1, 1]. If the data was
+        given as a DataFrame, or is a typed table (--column_types), the samples are a DataFrame,
+        with the columns of the data that the networks use.
+
+        Args:
+          count: The number of samples. Sample i does not depend on it.
+          label: The class of the samples of a conditional run. None returns all classes in turn.
+          conditions: Conditions in the units of the data, `[K]` or `[M, K]`, which the samples have
+            in turn. None returns samples for conditions of the data.
+
+        Raises:
+          UserError: If there is no such class, or the networks take no conditions, or others.
+        """
+        samples = samples_in_units(
+            self.sampler, self.spec.units, count, label, conditions=conditions
+        )
+        return self._as_given(samples, count, label, conditions)
+
+    def _as_given(self, samples: Any, count: int, label: int | None, conditions: Any) -> Any:
+        """Returns samples in the form in which the data was given, if it is known."""
+        return samples
+
+    def score(
+        self, examples: Any, labels: Any = None, *, conditions: Any = None, distances: bool = False
+    ) -> Any:
+        """Returns the critic's scores of examples, `[N]` float32, larger for those that look real.
+
+        Args:
+          examples: `[N, ...]` in the units of the data; images are uint8 or in [-1, 1]. For a typed
+            table, a DataFrame with the columns of the data.
+          labels: The numbers of the classes of a conditional run, `[N]`. Those of a typed table
+            are in its columns.
+          conditions: The conditions of a run with conditions, `[N, K]`, in the units of the data.
+          distances: Whether to return a pair: the scores, and the distances to the nearest sample
+            that was found, `[N]` float32. Distances are Euclidean, between examples as the
+            networks see them, in the units of --scaling.
+
+        Raises:
+          UserError: If the examples are not like those of the data, or labels or conditions are
+            missing.
+        """
+        return score_in_units(
+            self.scorer, self.spec, examples, labels, conditions=conditions, distances=distances
+        )
+
+
 @dataclasses.dataclass(frozen=True)
-class LoadedGenerator:
+class LoadedGenerator(TrainedNetworks):
     """A trained generator, as `wgan_gp.load` returns it.
 
     Attributes:
       generator: A Keras model, or the network that was passed.
-      sampler: Draws its samples.
+      sampler: Draws its samples. Those of a table of numbers are an array.
       spec: The properties of the data that it was trained on.
       open_scorer: Loads the critic, when it is first needed.
     """
@@ -64,20 +127,8 @@ class LoadedGenerator:
     spec: DataSpec
     open_scorer: Callable[[], Scorer]
 
-    def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> Any:
-        """Returns samples as `Result.sample` does; those of a table of numbers are an array."""
-        return samples_in_units(self.sampler, self.spec.units, count, label, conditions=conditions)
-
-    def score(
-        self, examples: Any, labels: Any = None, *, conditions: Any = None, distances: bool = False
-    ) -> Any:
-        """Returns the critic's scores of examples, as `Result.score` does."""
-        return score_in_units(
-            self._scorer, self.spec, examples, labels, conditions=conditions, distances=distances
-        )
-
     @functools.cached_property
-    def _scorer(self) -> Scorer:
+    def scorer(self) -> Scorer:
         return self.open_scorer()
 
 

@@ -12,20 +12,22 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from ..data.spec import DataSpec
 from ..data.tables.table import Table
 from ..inference import export
-from ..inference.sampling import samples_in_units
-from ..inference.scoring import Scorer, score_in_units
+from ..inference.sampling import Sampler
+from ..inference.scoring import Scorer
 from ..run_directory.json_files import read_log
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
 from . import saved_run
+from .generator_files import TrainedNetworks
 from .run import Run
 from .saved_run_modes import write_export
 
 
 @dataclasses.dataclass(frozen=True)
-class Result:
+class Result(TrainedNetworks):
     """The result of training.
 
     Attributes:
@@ -71,26 +73,23 @@ class Result:
             **{tag: np.array([line.get(tag, np.nan) for line in lines], float) for tag in tags},
         }
 
-    def sample(self, count: int, label: int | None = None, *, conditions: Any = None) -> Any:
-        """Returns samples in the units of the data, `[count, *example_shape]`.
+    @property
+    def sampler(self) -> Sampler:
+        return self.run.sampler
 
-        Pictures and data of Python that are integers are uint8, or uint16 for pictures of 16 bits;
-        other data of Python and --dataset=digits are float32, images in [-1, 1]. If the data was
-        given as a DataFrame, or is a typed table (--column_types), the samples are a DataFrame,
-        with the columns of the data that the networks use.
+    @property
+    def spec(self) -> DataSpec:
+        return self.run.dataset.spec
 
-        Args:
-          count: The number of samples. Sample i does not depend on it.
-          label: The class of the samples of a conditional run. None returns all classes in turn.
-          conditions: Conditions in the units of the data, `[K]` or `[M, K]`, which the samples have
-            in turn. None returns samples for conditions of the data.
+    @functools.cached_property
+    def scorer(self) -> Scorer:
+        run = self.run
+        labeled = run.config.critic_takes_labels
+        score = run.library.losses.score
+        return Scorer(run.sampler, run.state.critic, score, labeled_critic=labeled)
 
-        Raises:
-          UserError: If there is no such class, or the networks take no conditions, or others.
-        """
-        dataset, sampler = self.run.dataset, self.run.sampler
-        units = dataset.spec.units
-        samples = samples_in_units(sampler, units, count, label, conditions=conditions)
+    def _as_given(self, samples: Any, count: int, label: int | None, conditions: Any) -> Any:
+        dataset, sampler, units = self.run.dataset, self.sampler, self.spec.units
         if isinstance(units, Table):
             return dataset.with_given_columns(samples)
         if units is None:
@@ -98,40 +97,6 @@ class Result:
         _, labels = sampler.noise(count, label, conditions=conditions)
         used = None if sampler.conditions is None else sampler.conditions_of(count, conditions)
         return dataset.as_given(samples, labels if sampler.classes else None, used)
-
-    def score(
-        self, examples: Any, labels: Any = None, *, conditions: Any = None, distances: bool = False
-    ) -> Any:
-        """Returns the critic's scores of examples, `[N]` float32, larger for those that look real.
-
-        Args:
-          examples: `[N, ...]` in the units of the data; images are uint8 or in [-1, 1]. For a typed
-            table, a DataFrame with the columns of the data.
-          labels: The numbers of the classes of a conditional run, `[N]`. Those of a typed table
-            are in its columns.
-          conditions: The conditions of a run with conditions, `[N, K]`, in the units of the data.
-          distances: Whether to return a pair: the scores, and the distances to the nearest sample
-            that was found, `[N]` float32. Distances are Euclidean, between examples as the
-            networks see them, in the units of --scaling.
-
-        Raises:
-          UserError: If the examples are not like those of the data, or labels or conditions are
-            missing.
-        """
-        spec = self.run.dataset.spec
-        return score_in_units(
-            self._scorer, spec, examples, labels, conditions=conditions, distances=distances
-        )
-
-    @functools.cached_property
-    def _scorer(self) -> Scorer:
-        run = self.run
-        return Scorer(
-            run.sampler,
-            run.state.critic,
-            run.library.losses.score,
-            labeled_critic=run.config.critic_takes_labels,
-        )
 
     def evaluate(self) -> Mapping[str, float]:
         """Returns the metrics of --mode=evaluate, by tag, such as "evaluation/fid".

@@ -51,7 +51,7 @@ def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> Non
 
 def _sample(saved: SavedRun) -> None:
     """Writes samples in the format of --sample_format and prints their path."""
-    sample_files.check(saved.config, saved.spec, saved.directory)
+    sample_files.check(saved.config, saved.spec)
     conditions = sample_files.read_conditions(saved.config, saved.spec)
     checkpoint = find_checkpoint(saved)
     run = restore(saved, checkpoint, connect_for_inference(saved.config))

@@ -16,7 +16,7 @@ from ..data.spec import DataSpec
 from ..errors import UserError
 from ..runtime.devices import Devices
 from ..tpu import topologies
-from ..tpu.advice import advise_on_padding
+from ..tpu.report import advise
 from ..training.networks import bind_labels
 from .build import make_objective, network_builder
 from .library import Library, Registry
@@ -169,11 +169,11 @@ def check_user_code(
 def warn_of_padding(run: Run) -> None:
     """Warns about dimensions of the batch and the networks that a TPU would pad."""
     replicas = run.devices.replicas
-    for line in advise_on_padding(
-        run.config.batch_size // replicas,
-        run.config.generator_batch // replicas,
+    for line in advise(
         [run.state.critic, run.state.generator],
         lanes=min(core.lanes for core in topologies.CORES.values()),
+        batch=run.config.batch_size // replicas,
+        generator_batch=run.config.generator_batch // replicas,
     ):
         logging.warning(line)
 

@@ -17,13 +17,9 @@ import tempfile
 from collections.abc import Callable, Mapping
 from typing import Any
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ..data.scaling.conditions import Conditions
-from ..data.scaling.pixels import Pixels
-from ..data.scaling.scaling import Scaling
 from ..data.spec import DataSpec
 from ..run_directory.files import (
     OUTPUT_REMEDY,
@@ -34,12 +30,12 @@ from ..run_directory.files import (
     write_durable,
 )
 from ..runtime.randomness import RngStream, normal
+from .scoring import Score, critic_scores
 
 SAVED_MODEL = "saved_model"
 KERAS_FILE = "generator.keras"
 CRITIC_FILE = "critic.keras"
 
-Score = Callable[[Callable, tf.Tensor], tf.Tensor]
 Signatures = dict[str, Callable[..., dict[str, tf.Tensor]]]
 
 
@@ -82,7 +78,7 @@ def write(
       UserError: If the files cannot be written.
     """
     with convert_file_errors(folder, "written", OUTPUT_REMEDY), new_folder(folder) as inside:
-        functions = _generator_signatures(generator, latent_size, spec)
+        functions = generator_signatures(generator, latent_size, spec)
         functions["critic"] = critic_signature(critic, spec, score, labeled_critic)
         functions[tf.saved_model.DEFAULT_SERVING_SIGNATURE_DEF_KEY] = functions["latents"]
         module = tf.Module()
@@ -104,14 +100,6 @@ def write(
             write_durable(posixpath.join(inside, name), text)
 
 
-def _generator_signatures(generator: Any, latent_size: int, spec: DataSpec) -> Signatures:
-    units = spec.scaling or spec.pixels
-    if spec.conditions is None:
-        drawn = spec.draw_labels(is_balanced=False)
-        return signatures(generator, latent_size, spec.classes, units, drawn=drawn)
-    return conditional_signatures(generator, latent_size, spec.conditions, units)
-
-
 def critic_signature(
     network: Any, spec: DataSpec, score: Score, labeled_critic: bool
 ) -> Callable[..., dict[str, tf.Tensor]]:
@@ -121,17 +109,12 @@ def critic_signature(
     the data's units. Examples and conditions are float32, or float64 if float32 is too coarse for
     the data. The arguments are those of `write`.
     """
-    scaling, conditions = spec.scaling, spec.conditions
-    units = scaling or spec.pixels
+    scaling, units = spec.scaling, spec.scaling or spec.pixels
 
     def scores(examples: tf.Tensor, labels: tf.Tensor | None = None) -> dict[str, tf.Tensor]:
-        def critic(inputs: tf.Tensor) -> tf.Tensor:
-            output = network([inputs, labels] if labeled_critic else inputs, training=False)
-            return output[0] if isinstance(output, tuple | list) else output
-
         if units is not None:
             examples = units.normalize(examples)
-        return {"scores": score(critic, examples)}
+        return {"scores": critic_scores(score, network, examples, labels)}
 
     shape, dtype = spec.example_shape, tf.float32
     if scaling is not None:
@@ -139,17 +122,8 @@ def critic_signature(
     examples = tf.TensorSpec([None, *shape], dtype, "examples")
     if not labeled_critic:
         return traced(scores, examples)
-    if conditions is None:
-        return traced(
-            lambda examples, labels: scores(examples, _checked(labels, 0, spec.classes)),
-            examples,
-            tf.TensorSpec([None], tf.int32, "labels"),
-        )
-    return traced(
-        lambda examples, values: scores(examples, _standardize(values, conditions)),
-        examples,
-        condition_spec(conditions),
-    )
+    given, prepare = _given(spec)
+    return traced(lambda examples, given: scores(examples, prepare(given)), examples, given)
 
 
 def _plain(weight: tf.Variable) -> tf.Variable:
@@ -165,102 +139,85 @@ def _keras_file(generator: tf.keras.Model) -> bytes:
         return pathlib.Path(path).read_bytes()
 
 
-def signatures(
-    generator: Any,
-    latent_size: int,
-    classes: int,
-    units: Scaling | Pixels | None = None,
-    *,
-    drawn: np.ndarray | None = None,
-) -> Signatures:
-    """Returns the signatures of a generator with or without classes, by name.
+def generator_signatures(generator: Any, latent_size: int, spec: DataSpec) -> Signatures:
+    """Returns the signatures of a generator, by name.
 
     Args:
-      generator: `[B, latent_size]`, and labels `[B]` if there are classes, -> `[B, ...]`.
+      generator: `[B, latent_size]`, and labels `[B]` or standardized conditions `[B, K]` if there
+        are any, -> `[B, ...]`.
       latent_size: The length of a latent vector.
-      classes: The number of classes of a conditional generator; 0 for an unconditional one.
-      units: The units of the samples; see `DataSpec.units`.
-      drawn: Labels `[M]` int32 that samples have in turn; None for all classes in turn.
+      spec: The properties of the data.
 
     Returns:
       "latents": latents `[B, latent_size]` float32, labels `[B]` int32 -> B samples.
       "seed": seed, scalar int64 in [0, 2^31), count, scalar int32, label, scalar int32 ->
-        `count` samples of the class `label`, or of all classes or drawn labels in turn for -1.
-      Only a conditional generator has the arguments labels and label.
+        `count` samples of the class `label`, or of the classes that samples have in turn for -1.
+      Only a generator with classes has the arguments labels and label. One with conditions has
+      conditions `[B, K]` in the units of the data in place of labels, label and count.
     """
+    units, classes = spec.scaling or spec.pixels, spec.classes
+    latent_spec = tf.TensorSpec([None, latent_size], tf.float32, "latents")
+    seed_spec, count_spec = (
+        tf.TensorSpec([], tf.int64, "seed"),
+        tf.TensorSpec([], tf.int32, "count"),
+    )
+    label_spec = tf.TensorSpec([], tf.int32, "label")
 
-    def of_latents(latents: tf.Tensor, labels: tf.Tensor) -> dict[str, tf.Tensor]:
-        if classes:
-            labels = _checked(labels, 0, classes)
-        inputs = [latents, labels] if classes else latents
-        return _in_units(generator(inputs, training=False), units)
+    def noise(seed: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+        return normal(seed, RngStream.SAMPLES, step=0, first=0, count=count, size=latent_size)
 
-    def of_seed(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
+    def samples(inputs: Any) -> dict[str, tf.Tensor]:
+        drawn = generator(inputs, training=False)
+        return {"samples": drawn if units is None else units.restore_tensor(drawn)}
+
+    if not classes and spec.conditions is None:
+        return {
+            "latents": traced(samples, latent_spec),
+            "seed": traced(lambda seed, count: samples(noise(seed, count)), seed_spec, count_spec),
+        }
+    given_spec, prepare = _given(spec)
+
+    def of_latents(latents: tf.Tensor, given: tf.Tensor) -> dict[str, tf.Tensor]:
+        return samples([latents, prepare(given)])
+
+    def of_conditions(seed: tf.Tensor, given: tf.Tensor) -> dict[str, tf.Tensor]:
+        return of_latents(noise(seed, tf.shape(given)[0]), given)
+
+    def of_class(seed: tf.Tensor, count: tf.Tensor, label: tf.Tensor) -> dict[str, tf.Tensor]:
         # As in Sampler, sample i has class i modulo classes, and the samples of one class are a
         # subset of all samples.
-        if classes:
-            label = _checked(label, -1, classes)
+        label = _checked(label, -1, classes)
         if drawn is not None:
             places = tf.range(count)
             labels = tf.where(label < 0, tf.gather(drawn, places % len(drawn)), label)
-            return of_latents(_noise(seed, count, latent_size), labels)
-        first, stride = tf.maximum(label, 0), tf.where(label < 0, 1, classes)
-        places = first + stride * tf.range(count)
-        latents = _noise(seed, count * stride, latent_size)
-        return of_latents(tf.gather(latents, places), places % max(1, classes))
+            return of_latents(noise(seed, count), labels)
+        stride = tf.where(label < 0, 1, classes)
+        places = tf.maximum(label, 0) + stride * tf.range(count)
+        return of_latents(tf.gather(noise(seed, count * stride), places), places % classes)
 
-    some_latents, seed = _latent_spec(latent_size), _seed_spec()
-    some_labels = tf.TensorSpec([None], tf.int32, "labels")
-    count, label = tf.TensorSpec([], tf.int32, "count"), tf.TensorSpec([], tf.int32, "label")
-    if classes:
-        return {
-            "latents": traced(of_latents, some_latents, some_labels),
-            "seed": traced(of_seed, seed, count, label),
-        }
-    return {
-        "latents": traced(lambda latents: of_latents(latents, tf.constant(0)), some_latents),
-        "seed": traced(lambda seed, count: of_seed(seed, count, tf.constant(-1)), seed, count),
-    }
+    latents = traced(of_latents, latent_spec, given_spec)
+    if spec.conditions is not None:
+        return {"latents": latents, "seed": traced(of_conditions, seed_spec, given_spec)}
+    drawn = spec.draw_labels(is_balanced=False)
+    return {"latents": latents, "seed": traced(of_class, seed_spec, count_spec, label_spec)}
 
 
-def conditional_signatures(
-    generator: Any,
-    latent_size: int,
-    conditions: Conditions,
-    units: Scaling | Pixels | None = None,
-) -> Signatures:
-    """Returns the signatures of a generator that takes conditions, by name.
+def _given(spec: DataSpec) -> tuple[tf.TensorSpec, Callable[[tf.Tensor], tf.Tensor]]:
+    """Returns the spec of labels or conditions in the units of the data, and their preparation.
 
-    Args:
-      generator: `[B, latent_size]` and standardized conditions `[B, K]` -> `[B, ...]`.
-      latent_size: The length of a latent vector.
-      conditions: The standardization of the conditions.
-      units: The units of the samples; see `DataSpec.units`.
-
-    Returns:
-      "latents": latents `[B, latent_size]` float32, conditions `[B, K]` -> B samples.
-      "seed": seed, scalar int64 in [0, 2^31), conditions `[B, K]` -> B samples, one for each
-        condition.
-      The conditions are in the units of the data; see `condition_spec` for their dtype.
+    The computation of the latter fails unless conditions are finite and labels are classes.
     """
-
-    def of_latents(latents: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
-        inputs = [latents, _standardize(values, conditions)]
-        return _in_units(generator(inputs, training=False), units)
-
-    def of_seed(seed: tf.Tensor, values: tf.Tensor) -> dict[str, tf.Tensor]:
-        return of_latents(_noise(seed, tf.shape(values)[0], latent_size), values)
-
-    values = condition_spec(conditions)
-    return {
-        "latents": traced(of_latents, _latent_spec(latent_size), values),
-        "seed": traced(of_seed, _seed_spec(), values),
-    }
-
-
-def condition_spec(conditions: Conditions) -> tf.TensorSpec:
-    """Returns the spec of the argument "conditions" of a signature."""
-    return tf.TensorSpec([None, conditions.size], conditions.signature_dtype, "conditions")
+    conditions = spec.conditions
+    if conditions is None:
+        labels = tf.TensorSpec([None], tf.int32, "labels")
+        return labels, lambda labels: _checked(labels, 0, spec.classes)
+    message = "conditions are finite numbers"
+    return (
+        tf.TensorSpec([None, conditions.size], conditions.signature_dtype, "conditions"),
+        lambda values: conditions.standardize_tensor(
+            tf.debugging.assert_all_finite(values, message)
+        ),
+    )
 
 
 def traced(function: Callable, *inputs: tf.TensorSpec) -> Callable:
@@ -281,26 +238,3 @@ def _checked(labels: tf.Tensor, first: int, classes: int) -> tf.Tensor:
     ]
     with tf.control_dependencies(bounds):
         return tf.identity(labels)
-
-
-def _standardize(values: tf.Tensor, conditions: Conditions) -> tf.Tensor:
-    """Returns standardized conditions, whose computation fails unless they are finite."""
-    return conditions.standardize_tensor(
-        tf.debugging.assert_all_finite(values, "conditions are finite numbers")
-    )
-
-
-def _in_units(samples: tf.Tensor, units: Scaling | Pixels | None) -> dict[str, tf.Tensor]:
-    return {"samples": samples if units is None else units.restore_tensor(samples)}
-
-
-def _noise(seed: tf.Tensor, count: tf.Tensor, size: int) -> tf.Tensor:
-    return normal(seed, RngStream.SAMPLES, step=0, first=0, count=count, size=size)
-
-
-def _latent_spec(latent_size: int) -> tf.TensorSpec:
-    return tf.TensorSpec([None, latent_size], tf.float32, "latents")
-
-
-def _seed_spec() -> tf.TensorSpec:
-    return tf.TensorSpec([], tf.int64, "seed")

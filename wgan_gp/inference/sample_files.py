@@ -6,7 +6,6 @@ import csv
 import hashlib
 import io
 import posixpath
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,78 +43,71 @@ ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 ENDINGS |= {"npy": ".npy", "csv": ".csv", "parquet": ".parquet"}
 
 
-def _check_class(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> None:
-    """Raises UserError if --sample_class is no class of the run; see `check`."""
-    if spec.table is not None and None not in (settings.sample_class, settings.sample_conditions):
-        raise UserError(
-            "--sample_class and --sample_conditions are given", "give one of them, such as a=b"
-        )
-    if settings.sample_class is not None and settings.sample_class >= spec.classes:
-        asked = f"--sample_class={settings.sample_class}"
-        if spec.conditions is not None:
-            raise UserError(
-                f"{asked}: the run in --model_dir={directory.path} has continuous conditions "
-                "instead of classes",
-                "use --sample_conditions",
-            )
-        if not spec.classes:
-            raise UserError(
-                f"{asked}: the run in --model_dir={directory.path} is unconditional",
-                "omit it",
-            )
-        raise UserError(
-            f"{asked} is beyond the {spec.classes} classes of the run",
-            f"give 0 to {spec.classes - 1}",
-        )
-
-
-def check(settings: OutputSettings, spec: DataSpec, directory: RunDirectory) -> None:
+def check(settings: OutputSettings, spec: DataSpec) -> None:
     """Checks the settings of --mode=sample, before anything is restored.
 
     Args:
       settings: The settings of the samples.
       spec: The shape and the number of classes of the run's data.
-      directory: The directory of the run.
 
     Raises:
       UserError: If the class does not exist, the format does not fit the data, or --output
         cannot be written or exists already.
     """
-    _check_class(settings, spec, directory)
-    if settings.format_of_samples == "png" and spec.example_shape[2:] not in ((1,), (3,)):
-        kind = KINDS[len(spec.example_shape)]
-        if kind == "images":
-            kind += f" of {spec.example_shape[-1]} channels"
-        raise UserError(
-            f"--sample_format=png writes an image per sample, but this run generates {kind}",
-            f"use grid, which plots the {kind.split()[0]}, or npz",
-        )
-    if settings.format_of_samples == "png" and not spec.bounded:
-        raise UserError(
-            "--sample_format=png writes levels from 0 to 255, but the samples of this run have no "
-            "bounds (--scaling)",
+    form, number, shape = settings.format_of_samples, settings.sample_class, spec.example_shape
+    flag, kind, is_table = f"--sample_format={form}", KINDS[len(shape)], spec.table is not None
+    classes = f"give 0 to {spec.classes - 1}" if spec.classes else "omit it"
+    for is_wrong, what, remedy in (
+        (
+            is_table and None not in (number, settings.sample_conditions),
+            "--sample_class and --sample_conditions are given",
+            "give one of them, such as a=b",
+        ),
+        (
+            number is not None and number >= spec.classes,
+            f"--sample_class={number} is beyond the {spec.classes} classes of the run",
+            classes if spec.conditions is None else "use --sample_conditions",
+        ),
+        (
+            form == "png" and shape[2:] not in ((1,), (3,)),
+            f"{flag} writes gray or color images, but this run generates {kind} of shape "
+            f"{list(shape)}",
+            f"use grid, which plots the {kind}, or npz",
+        ),
+        (
+            form == "png" and not spec.bounded,
+            f"{flag} writes levels from 0 to 255, but the samples of this run have no bounds "
+            "(--scaling)",
             "use grid, which rescales them, or npz",
-        )
-    if settings.format_of_samples == "parquet" and spec.table is None:
-        raise UserError(
-            "--sample_format=parquet is for runs on typed tables (--column_types)", "use csv or npz"
-        )
-    if settings.format_of_samples == "parquet":
-        require_package("pyarrow", "--sample_format=parquet")
-    if settings.format_of_samples in ("npy", "npz") and spec.table is not None:
-        raise UserError(
-            f"--sample_format={settings.format_of_samples} writes numbers, but the run is on a "
-            "typed table",
+        ),
+        (
+            form == "parquet" and not is_table,
+            f"{flag} is for runs on typed tables (--column_types)",
+            "use csv or npz",
+        ),
+        (
+            form in ("npy", "npz") and is_table,
+            f"{flag} writes numbers, but the run is on a typed table",
             "use csv or parquet",
-        )
-    if settings.format_of_samples == "csv" and len(spec.example_shape) != 1:
-        raise UserError(
-            "--sample_format=csv writes a line of features per sample, but the samples of this run "
-            f"have shape {list(spec.example_shape)}",
+        ),
+        (
+            form == "csv" and len(shape) != 1,
+            f"{flag} writes a line of features per sample, but the samples of this run have shape "
+            f"{list(shape)}",
             "use npz or npy",
-        )
-    if settings.output is not None:
-        _check_output(settings.output, settings.format_of_samples)
+        ),
+    ):
+        if is_wrong:
+            raise UserError(what, remedy)
+    if form == "parquet":
+        require_package("pyarrow", flag)
+    if settings.output is not None and ENDINGS[form]:
+        check_new_file(settings.output, ENDINGS[form], flag)
+    elif settings.output is not None:
+        folder = f"--output={settings.output}"
+        with convert_file_errors(folder, "read", OUTPUT_REMEDY):
+            # A folder must not mix images of different runs.
+            check_new_folder(folder, settings.output)
 
 
 def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | Selection | None:
@@ -142,7 +134,13 @@ def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | Se
         raise UserError(f"{flag}: the networks of this run take no conditions", "omit it")
     try:
         if text.lower().endswith((".npy", ".csv")):
-            values = _read_file(text, flag)
+            with (
+                convert_file_errors(flag, "read", "check the path"),
+                tf.io.gfile.GFile(text, "rb") as file,
+            ):
+                content = io.BytesIO(file.read())
+            is_array = text.lower().endswith(".npy")
+            values = np.load(content) if is_array else np.loadtxt(content, delimiter=",", ndmin=2)
         else:
             rows = [[float(cell) for cell in row.split(",")] for row in text.split(";")]
             values = np.array(rows if len(rows) > 1 else rows[0])
@@ -153,26 +151,6 @@ def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | Se
             ".npy or .csv file of numbers",
         ) from None
     return spec.conditions.checked(values, flag)
-
-
-def _read_file(path: str, flag: str) -> np.ndarray:
-    with (
-        convert_file_errors(flag, "read", "check the path"),
-        tf.io.gfile.GFile(path, "rb") as file,
-    ):
-        content = io.BytesIO(file.read())
-    if path.lower().endswith(".npy"):
-        return np.load(content, allow_pickle=False)
-    return np.loadtxt(content, delimiter=",", ndmin=2)
-
-
-def _check_output(path: str, sample_format: str) -> None:
-    if ending := ENDINGS[sample_format]:
-        check_new_file(path, ending, f"--sample_format={sample_format}")
-        return
-    flag = f"--output={path}"
-    with convert_file_errors(flag, "read", OUTPUT_REMEDY):
-        check_new_folder(flag, path)  # a folder must not mix images of different runs
 
 
 def write(
@@ -211,25 +189,37 @@ def write(
         logging.info(f"note: {100 * share:.3g}% of the samples that were drawn meet the conditions")
         write_output(path, _rows(settings, samples))
         return path
-    if settings.format_of_samples == "png":
-        images = _samples(settings, sampler, conditions)
-        with convert_file_errors(path, "written", OUTPUT_REMEDY), new_folder(path) as inside:
-            for name, content in _image_files(images, spec):
-                write_durable(posixpath.join(inside, name), content)
+    form, content = settings.format_of_samples, io.BytesIO()
+    if form in ("grid", "interpolation"):
+        write_output(path, _png(_overview(settings, sampler, units, conditions)))
         return path
-    if settings.format_of_samples in ("npz", "npy", "csv", "parquet"):
-        drawn = _samples(settings, sampler, conditions)
-        samples = drawn if units is None else units.restore(drawn)
-        contents = {
-            "npz": lambda: _archive(settings, sampler, iteration, samples, conditions, spec),
-            "npy": lambda: _numpy_file(samples),
-            "csv": lambda: _csv(settings, samples, units),
-            "parquet": lambda: _rows(settings, samples),
-        }
-        content = contents[settings.format_of_samples]()
+    drawn = _samples(settings, sampler, conditions)
+    if form == "png":
+        # disable=None shows a progress bar only if stderr is a terminal.
+        images = tqdm.tqdm(drawn, unit="file", delay=1, leave=False, disable=None)
+        pixels = spec.pixels
+        with convert_file_errors(path, "written", OUTPUT_REMEDY), new_folder(path) as inside:
+            for number, image in enumerate(images):
+                # A picture has the bits of the data.
+                levels = to_pixels(image, spec.scaling) if pixels is None else pixels.restore(image)
+                write_durable(posixpath.join(inside, f"{number:05d}.png"), _png(levels))
+        return path
+    samples = drawn if units is None else units.restore(drawn)
+    if form == "npz":
+        np.savez(content, **_arrays(settings, sampler, iteration, samples, conditions, spec))
+    elif form == "npy":
+        np.save(content, samples)
+    elif isinstance(units, Table):
+        content.write(_rows(settings, samples))
     else:
-        content = _png(_overview(settings, sampler, units, conditions))
-    write_output(path, content)
+        lines = io.StringIO(newline="")
+        writer = csv.writer(lines)
+        if isinstance(units, Scaling) and units.names is not None:
+            writer.writerow(units.names)
+        # The shortest text that is the same number in the dtype of the samples.
+        writer.writerows([str(value) for value in sample] for sample in samples)
+        content.write(lines.getvalue().encode())
+    write_output(path, content.getvalue())
     return path
 
 
@@ -309,65 +299,34 @@ def _overview(
     return overview(samples, columns, units=units)
 
 
-def _image_files(samples: np.ndarray, spec: DataSpec) -> Iterator[tuple[str, bytes]]:
-    """Yields the name and the content of a PNG file for each sample, which has the data's bits."""
-    pixels = spec.pixels
-    # disable=None shows a progress bar only if stderr is a terminal.
-    numbers = tqdm.tqdm(range(len(samples)), unit="file", delay=1, leave=False, disable=None)
-    for number in numbers:
-        sample = samples[number]
-        levels = to_pixels(sample, spec.scaling) if pixels is None else pixels.restore(sample)
-        yield f"{number:05d}.png", _png(levels)
-
-
 def _png(image: np.ndarray) -> bytes:
     return tf.io.encode_png(image).numpy()
 
 
-def _archive(
+def _arrays(
     settings: OutputSettings,
     sampler: Sampler,
     iteration: int,
     samples: np.ndarray,
     conditions: np.ndarray | None,
     spec: DataSpec,
-) -> bytes:
-    """Returns an .npz of samples, latents, seed, iteration and labels or conditions, if any.
+) -> dict[str, Any]:
+    """Returns the samples, latents, seed, iteration, and labels or conditions if there are any.
 
     The labels are the numbers of classes, whose names are in class_names.
     """
-    latents, labels = sampler.noise(
-        settings.num_samples, settings.sample_class, conditions=conditions
-    )
-    count, known = settings.num_samples, sampler.conditions
+    count = settings.num_samples
+    latents, labels = sampler.noise(count, settings.sample_class, conditions=conditions)
     arrays: dict[str, Any] = {
         "samples": samples,
         "latents": latents,
         "seed": np.int64(sampler.seed),
         "iteration": np.int64(iteration),
-        **({"labels": labels} if sampler.classes else {}),
-        **({"class_names": spec.class_names} if sampler.classes and spec.class_names else {}),
-        **({} if known is None else {"conditions": sampler.conditions_of(count, conditions)}),
     }
-    content = io.BytesIO()
-    np.savez(content, **arrays)
-    return content.getvalue()
-
-
-def _numpy_file(samples: np.ndarray) -> bytes:
-    content = io.BytesIO()
-    np.save(content, samples)
-    return content.getvalue()
-
-
-def _csv(settings: OutputSettings, samples: Any, units: Scaling | Table | Pixels | None) -> bytes:
-    """Returns a line for each sample, after a line of names if the data has names."""
-    if isinstance(units, Table):
-        return _rows(settings, samples)
-    content = io.StringIO(newline="")
-    writer = csv.writer(content)
-    if isinstance(units, Scaling) and units.names is not None:
-        writer.writerow(units.names)
-    # The shortest text that is the same number in the dtype of the samples.
-    writer.writerows([str(value) for value in sample] for sample in samples)
-    return content.getvalue().encode()
+    if sampler.classes:
+        arrays["labels"] = labels
+        if spec.class_names:
+            arrays["class_names"] = spec.class_names
+    if sampler.conditions is not None:
+        arrays["conditions"] = sampler.conditions_of(count, conditions)
+    return arrays

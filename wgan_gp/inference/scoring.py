@@ -33,6 +33,27 @@ _EPSILON = 1e-8
 # Longer latents are shortened, because the generator was not trained on them.
 _LONGER = 3.0
 
+Score = Callable[[Callable, tf.Tensor], tf.Tensor]
+
+
+def critic_scores(
+    score: Score, network: Any, examples: tf.Tensor, labels: tf.Tensor | None
+) -> tf.Tensor:
+    """Returns the scores of normalized examples, `[B]` float32.
+
+    Args:
+      score: (function from examples to the critic's scores, examples) -> scores.
+      network: The critic, which may also return the logits of classes.
+      examples: The examples.
+      labels: The labels or conditions that the critic takes, or None.
+    """
+
+    def critic(inputs: tf.Tensor) -> tf.Tensor:
+        output = bind_labels(network, labels, training=False)(inputs)
+        return output[0] if isinstance(output, tuple | list) else output
+
+    return score(critic, examples)
+
 
 class Scorer:
     """Scores examples with the networks of a run, in inference mode, on all replicas.
@@ -54,7 +75,7 @@ class Scorer:
         self,
         sampler: Sampler,
         critic: Any,
-        score: Callable[[Callable, tf.Tensor], tf.Tensor],
+        score: Score,
         *,
         labeled_critic: bool,
         starts: int = 4,
@@ -66,17 +87,12 @@ class Scorer:
         self._critic = critic
         self._score = score
         self._labeled_critic = labeled_critic
-        self._share = 0
+        self._share = -(-_BATCH_SIZE // sampler.strategy.num_replicas_in_sync)
         self._run = function_on(sampler.strategy, self._score_examples)
         self._pool: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
 
     def score(
-        self,
-        examples: np.ndarray,
-        labels: np.ndarray | None,
-        *,
-        batch_size: int = _BATCH_SIZE,
-        distances: bool = True,
+        self, examples: np.ndarray, labels: np.ndarray | None, *, distances: bool = True
     ) -> dict[str, np.ndarray]:
         """Returns the scores of a batch of examples, each `[B]` float32, by name.
 
@@ -84,15 +100,12 @@ class Scorer:
         the Euclidean distance to the nearest sample that was found.
 
         Args:
-          examples: `[B, *example_shape]` float32, 1 <= B <= batch_size.
+          examples: `[B, *example_shape]` float32, 1 <= B <= 128.
           labels: `[B]` int32, or standardized conditions `[B, K]` float32. Conditional networks
             require them.
-          batch_size: The number of examples per call, to which smaller batches are filled up. It is
-            rounded up to a multiple of the number of replicas.
           distances: Whether the distances are computed.
         """
         count, replicas = len(examples), self._sampler.strategy.num_replicas_in_sync
-        self._share = -(-batch_size // replicas)
         # One shape, so one trace. The last example fills it up, as it completes a group of
         # --minibatch_stddev.
         rows = np.minimum(np.arange(self._share * replicas), count - 1)
@@ -135,12 +148,7 @@ class Scorer:
     ) -> dict[str, tf.Tensor]:
         examples = tf.ensure_shape(examples, [self._share, *examples.shape[1:]])
         bound = labels if self._labeled_critic else None
-
-        def critic(inputs: tf.Tensor) -> tf.Tensor:
-            output = bind_labels(self._critic, bound, training=False)(inputs)
-            return output[0] if isinstance(output, tuple | list) else output
-
-        scores = {"critic": self._score(critic, examples)}
+        scores = {"critic": critic_scores(self._score, self._critic, examples, bound)}
         if starts.shape[1]:
             scores["distance"] = self._distance(examples, labels, starts)
         return scores

@@ -10,13 +10,12 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..errors import UserError
+from ..errors import UserError, reason
 from ..pjrt import client
 from ..run_directory.files import list_prefix, write_atomic
 from . import compile_errors, compiler
-from .compile_errors import Memory
-from .compile_report import build_compile_report
 from .loop_program import LoopProgram, LoweredLoop
+from .report import build_compile_report
 from .topologies import Topology
 
 
@@ -87,7 +86,8 @@ def compile_program(
     if program.resident and program.resident_bytes > available:
         raise compile_errors.out_of_memory_error(
             "the dataset is too large for --cache=device: it",
-            Memory(program.resident_bytes, available),
+            program.resident_bytes,
+            available,
             "use --cache=off",
         )
     networks = [program.step.state.critic, program.step.state.generator]
@@ -104,24 +104,20 @@ def compile_program(
         executable = compiler.compile_hlo(loop.hlo, devices)
     except compiler.CompileError as error:
         write_atomic(error_path, str(error))
-        memory = compile_errors.parse_memory_error(str(error))
-        if memory is None:
-            raise compile_errors.compiler_error(str(error), error_path) from None
+        required = compile_errors.parse_memory_error(str(error))
+        if required is None:
+            raise UserError(
+                f"the compiler rejects the program: {reason(str(error))}", f"see {error_path}"
+            ) from None
     else:
         # The compiler itself considers only its temporary buffers, not arguments and results.
         required = executable.memory_bytes + loop.prefetched_bytes
         if required <= available:
             return loop, executable
         write_atomic(error_path, f"It compiles, but requires {required} bytes.\n")
-        memory = Memory(required, available)
+    remedy = "halve --batch_size and --generator_batch_size, or double --accumulate"
+    if program.resident and required - program.resident_bytes <= available:
+        remedy = "use --cache=off"
     raise compile_errors.out_of_memory_error(
-        f"--batch_size={program.batch_size} is too large: the loop",
-        memory,
-        _remedy(program, memory),
+        f"--batch_size={program.batch_size} is too large: the loop", required, available, remedy
     )
-
-
-def _remedy(program: LoopProgram, memory: Memory) -> str:
-    if program.resident and memory.required - program.resident_bytes <= memory.available:
-        return "use --cache=off"
-    return "halve --batch_size and --generator_batch_size, or double --accumulate"

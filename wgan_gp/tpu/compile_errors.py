@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 import tensorflow as tf
 
@@ -21,13 +20,6 @@ _UNSUPPORTED = (  # (pattern in HLO, problem, remedy)
         "keep all elements and mask those to ignore (tf.where with three arguments)",
     ),
 )
-
-
-class Memory(NamedTuple):
-    """The memory of a core that a program requires and the available memory, in bytes."""
-
-    required: float
-    available: float
 
 
 def tracing_error(message: str, networks: Sequence[tf.keras.Model], path: str) -> UserError:
@@ -72,43 +64,30 @@ def unsupported_operation_error(hlo: str, networks: Sequence[tf.keras.Model]) ->
     return None
 
 
-def parse_memory_error(message: str) -> Memory | None:
-    """Returns the memory in a compiler message about too little memory; None for other messages."""
+def parse_memory_error(message: str) -> float | None:
+    """Returns the required bytes in a message about too little memory; None for other messages."""
     size = r"(\d+(?:\.\d+)?)([KMGT]?)"
-    found = re.search(
-        rf"\({size}\) exceeds available HBM \({size}\)|Used {size} of {size} hbm", message
-    )
+    found = re.search(rf"\({size}\) exceeds available HBM|Used {size} of \S+ hbm", message)
     if "RESOURCE_EXHAUSTED" not in message or found is None:
         return None
-    required, required_unit, available, available_unit = filter(None, found.groups())
-    return Memory(
-        float(required) * _UNITS[required_unit], float(available) * _UNITS[available_unit]
-    )
+    number, *unit = filter(None, found.groups())
+    return float(number) * _UNITS["".join(unit)]
 
 
-def out_of_memory_error(what: str, memory: Memory, remedy: str) -> UserError:
+def out_of_memory_error(what: str, required: float, available: float, remedy: str) -> UserError:
     """Returns the error for something that requires more memory than a core has.
 
     Args:
       what: The problem, up to the subject of "requires".
-      memory: The required and the available memory.
+      required: The required bytes.
+      available: The available bytes.
       remedy: What to do.
     """
     return UserError(
-        f"{what} requires {format_gibibytes(memory.required)} per core, but a core has "
-        f"{format_gibibytes(memory.available)}",
+        f"{what} requires {format_gibibytes(required)} per core, but a core has "
+        f"{format_gibibytes(available)}",
         remedy,
     )
-
-
-def compiler_error(message: str, path: str) -> UserError:
-    """Returns the error for a program that the compiler rejects for any other reason.
-
-    Args:
-      message: The compiler's message.
-      path: The file that contains the message.
-    """
-    return UserError(f"the compiler rejects the program: {reason(message)}", f"see {path}")
 
 
 def format_gibibytes(size: float) -> str:

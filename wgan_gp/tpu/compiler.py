@@ -8,9 +8,10 @@ from __future__ import annotations
 import dataclasses
 import importlib.metadata
 import os
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
+import numpy as np
 import tensorflow as tf
 from jax.experimental import topologies
 
@@ -118,20 +119,12 @@ def compile_hlo(hlo: bytes, devices: list[Any]) -> Executable:
     )
 
 
-class Costs(NamedTuple):
-    """The compiler's counts for a program, in which the body of a loop counts once.
+def count_costs(text: str) -> np.ndarray:
+    """Returns the numbers of flops and of bytes accessed, in which a loop's body counts once.
 
-    Attributes:
-      flops: The number of floating-point operations.
-      bytes_accessed: The number of bytes that the operations read and write, without padding.
+    Args:
+      text: The optimized program.
     """
-
-    flops: int
-    bytes_accessed: int
-
-
-def count_costs(text: str) -> Costs:
-    """Returns the counts for an optimized program, as text."""
     costs = client.count_costs(text)
-    # A count of 0 is absent.
-    return Costs(round(costs.get("flops", 0)), round(costs.get("bytes accessed", 0)))
+    # A count of 0 is absent. Padding is not counted.
+    return np.array([round(costs.get(name, 0)) for name in ("flops", "bytes accessed")])

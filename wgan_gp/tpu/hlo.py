@@ -140,12 +140,9 @@ class Part:
           lengths: The numbers of iterations of loops, by their names in TensorFlow. The body of any
             other loop counts once.
         """
-        walk = functools.partial(
-            self._weighted, costlier_share=costlier_share, lengths=lengths or {}
-        )
         found = [
             dataclasses.replace(operation, cycles=round(weight * operation.cycles))
-            for weight, operation in walk(self.root, 1.0)
+            for weight, operation in self._weighted(self.root, 1.0, costlier_share, lengths or {})
         ]
         return sorted(found, key=lambda operation: -operation.cycles)
 

@@ -81,7 +81,8 @@ class LayerNames:
         """
         names = set(self._layers[key.partition("/")[0]])
         candidates = {
-            scope: [name for name in _possible_names(scope) if name in names] for scope in scopes
+            scope: [name for name in (re.sub(r"_\d+$", "", scope), scope) if name in names]
+            for scope in scopes
         }
         taken: set[str] = set()
         for scope, choices in sorted(candidates.items(), key=lambda item: len(item[1])):
@@ -91,24 +92,14 @@ class LayerNames:
                 taken.add(free[0])
 
 
-def _possible_names(scope: str) -> list[str]:
-    """Returns the layer names that a scope can stand for, the most likely one first."""
-    return [re.sub(r"_\d+$", "", scope), scope]
-
-
 def find_pass(op_name: str) -> str:
     """Returns the pass of an operation: "forward", "gradient" or "second-order gradient"."""
     return _PASSES[min(op_name.count("gradient_tape/"), 2)]
 
 
-def channel_counts(layer: Any) -> tuple[int, int] | None:
-    """Returns the numbers of input and output channels of a linear layer; None for other layers."""
+def output_channels(layer: Any) -> int:
+    """Returns the number of output channels of a linear layer; 0 for other layers."""
     kernel = getattr(layer, "kernel", None)
     if kernel is None or len(kernel.shape) < 2:
-        return None
-    inputs, outputs = (int(side) for side in kernel.shape[-2:])
-    return (
-        (outputs, inputs)
-        if isinstance(layer, tf.keras.layers.Conv2DTranspose)
-        else (inputs, outputs)
-    )
+        return 0
+    return int(kernel.shape[-2 if isinstance(layer, tf.keras.layers.Conv2DTranspose) else -1])

@@ -56,47 +56,25 @@ CORES = {
     "tpu7x": Core(1153.5e12, 4 * 2 * 256**2, 256, _gib(94.74), per_chip=2),
 }
 
-# The number in a name is the number of cores for v2 to v4, v5p and tpu7x, of chips for v5e and v6e.
-_TWO_DIMENSIONAL_CORES = {
-    8: "2x2",
-    32: "4x4",
-    64: "4x8",
-    128: "8x8",
-    256: "8x16",
-    512: "16x16",
-}
-_THREE_DIMENSIONAL_CORES = {
-    8: "2x2x1",
-    16: "2x2x2",
-    32: "2x2x4",
-    64: "2x4x4",
-    128: "4x4x4",
-    256: "4x4x8",
-    512: "4x8x8",
-}
-_TWO_DIMENSIONAL_CHIPS = {
-    1: "1x1",
-    4: "2x2",
-    8: "2x4",
-    16: "4x4",
-    32: "4x8",
-    64: "8x8",
-    128: "8x16",
-    256: "16x16",
-}
-_LAYOUTS = {
-    "v2": _TWO_DIMENSIONAL_CORES,
-    "v3": {**_TWO_DIMENSIONAL_CORES, 1024: "16x32", 2048: "32x32"},
-    "v4": _THREE_DIMENSIONAL_CORES,
-    "v5e": _TWO_DIMENSIONAL_CHIPS,
-    "v5p": _THREE_DIMENSIONAL_CORES,
-    "v6e": _TWO_DIMENSIONAL_CHIPS,
-    "tpu7x": _THREE_DIMENSIONAL_CORES,
-}
+# The layouts of chips that have a name.
+_CORES = "2x2 4x4 4x8 8x8 8x16 16x16"
+_CHIPS = "1x1 2x2 2x4 4x4 4x8 8x8 8x16 16x16"
+_CUBES = "2x2x1 2x2x2 2x2x4 2x4x4 4x4x4 4x4x8 4x8x8"
+_LAYOUTS = {"v2": _CORES, "v3": f"{_CORES} 16x32 32x32", "v4": _CUBES, "v5e": _CHIPS}
+_LAYOUTS |= {"v5p": _CUBES, "v6e": _CHIPS, "tpu7x": _CUBES}
+
+
+def _count_chips(layout: str) -> int:
+    return math.prod(map(int, layout.split("x")))
+
+
+# The number in a name is the number of chips for v5e and v6e, of cores for the others.
 KNOWN = {
-    f"{generation}-{size}": f"{generation}:{layout}"
+    f"{generation}-{_count_chips(layout) * (1 if layouts is _CHIPS else 2)}": (
+        f"{generation}:{layout}"
+    )
     for generation, layouts in _LAYOUTS.items()
-    for size, layout in layouts.items()
+    for layout in layouts.split()
 }
 
 
@@ -141,5 +119,4 @@ def find(name: str) -> Topology:
             f"--compile_topology={name} is unknown",
             f"use one of {', '.join(KNOWN)}, or a layout such as v5e:2x4",
         )
-    chips = math.prod(int(side) for side in match[2].split("x"))
-    return Topology(name, libtpu_name, CORES[match[1]], chips)
+    return Topology(name, libtpu_name, CORES[match[1]], _count_chips(match[2]))
