@@ -17,7 +17,7 @@ from ..errors import UserError, shorten
 from ..runtime import tpu_machine
 from ..tpu import topologies
 from .library import Registry
-from .user_code import user_hooks, user_writers
+from .user_code import extensions
 
 _ADA_HOLDOUT = 0.1  # the share of the examples on which --augment=ada measures the overfitting
 
@@ -46,8 +46,7 @@ def resolve(
     """
     if config.mode == "compile":
         _check_no_devices(config)
-    user_writers.check(config.writers)
-    user_hooks.check(config.hooks)
+    extensions.check(config)
     config.check_paths(
         built_in=config.dataset in BUILT_IN or dataset_function is not None,
         missing=tpu_machine.missing_packages(config.tpu or "") if config.on_remote_tpu else (),
