@@ -16,7 +16,7 @@ import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main, strategy_over
 from wgan_gp.app import build
 from wgan_gp.app.start_checks import check_user_code
-from wgan_gp.app.user_code import loading, user_objective, user_writers
+from wgan_gp.app.user_code import extensions, loading, user_objective
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import explaining, reason
@@ -200,7 +200,7 @@ def test_a_dataset_that_is_not_a_function_is_refused(tmp_path, capsys):
     path = tmp_path / "own.py"
     path.write_text("import numpy as np\ndataset = np.zeros([64, 3])\n")
     assert call_main(f"--dataset={path}") == 2
-    assert f"--dataset={path}: dataset is not a function, but ndarray" in capsys.readouterr().err
+    assert f"--dataset={path} is array(" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -267,14 +267,14 @@ def check(examples=None, classes=0, generator=generator, critic=critic, replicas
 @pytest.mark.parametrize(
     ("function", "message"),
     [
-        (lambda x: {"score": x}, "returns a dictionary of score"),
-        (lambda x: [x], "returns 1 values in a list"),
-        (lambda x: (x, x, x), "returns 3 values in a tuple"),
-        (lambda x: (), "returns 0 values"),
+        (lambda x: {"score": x}, "returns {'score': <tf.Tensor"),
+        (lambda x: [x], "returns [<tf.Tensor"),
+        (lambda x: (x, x, x), "returns (<tf.Tensor"),
+        (lambda x: (), "returns ()"),
         (lambda x: None, "returns None"),
-        (tf.RaggedTensor.from_tensor, "type RaggedTensor"),
-        (tf.sparse.from_dense, "type SparseTensor"),
-        (lambda x: lambda: x, "returns something else than tensors"),
+        (tf.RaggedTensor.from_tensor, "returns tf.RaggedTensor"),
+        (tf.sparse.from_dense, "returns SparseTensor"),
+        (lambda x: lambda: x, "failed (TypeError"),
         (lambda x: x.numpy() if tf.inside_function() else x, "failed (AttributeError"),
         (lambda x: sys.exit(0) if tf.inside_function() else x, "failed (SystemExit: 0)"),
     ],
@@ -296,7 +296,7 @@ def test_samples_of_another_kind_are_refused(function):
 def test_the_critic_of_acgan_returns_class_logits():
     whole = with_output(lambda x: x, 2)
     for function in (lambda x: x, lambda x: (x[:, :1], x)):
-        with pytest.raises(wgan_gp.UserError, match=r"scores and class logits — .* \[B, 3\]"):
+        with pytest.raises(wgan_gp.UserError, match=r"scores and class logits \[B, 3\]"):
             check(
                 classes=3,
                 conditioning="acgan",
@@ -320,7 +320,7 @@ hidden = layers.Dense(4, "relu")
         (lambda design: Sequential([hidden, layers.Dense(2)]), "of an earlier one"),
         (lambda design: sys.exit(0), "failed (SystemExit: 0)"),
         (lambda design: 5, "returns 5"),
-        (5, "is 5 — define generator as a function"),
+        (5, "failed (TypeError"),
         (lambda design, other: shared, "failed (TypeError"),
     ],
 )
@@ -329,17 +329,6 @@ def test_networks_that_cannot_be_created_or_trained_are_refused(make, message):
         check(generator=make)
     assert str(caught.value).startswith("wgan_gp.train: generator")
     assert message in str(caught.value)
-
-
-def test_variables_of_a_network_are_checked():
-    class Network(tf.Module):
-        trainable_variables = (5,)
-
-        def __call__(self, latents):
-            return latents[:, :2]
-
-    with pytest.raises(wgan_gp.UserError, match="generator has 5 in trainable_variables"):
-        check(generator=lambda design: Network())
 
 
 @pytest.mark.parametrize(("replicas", "synchronized"), [(1, False), (2, False), (2, True)])
@@ -436,20 +425,26 @@ def check_objective(factory, **settings):
 @pytest.mark.parametrize(
     ("factory", "message"),
     [
-        (of_critic(dict), "critic_terms returns no term loss and no wasserstein"),
-        (of_critic(lambda: None), "critic_terms returns None — return a dictionary"),
-        (of_critic(lambda: tf.zeros([4])), "critic_terms returns <tf.Tensor"),
+        (of_critic(dict), "the critic's terms failed (KeyError"),
+        (of_critic(lambda: None), "the critic's terms failed (TypeError"),
+        (of_critic(lambda: tf.zeros([4])), "the critic's terms failed ("),
         (of_critic(sys.exit), "critic_terms failed (SystemExit)"),
-        (of_generator(lambda critic, fake: {"loss": tf.zeros([])}), "term loss of shape ()"),
-        (of_generator(lambda critic, fake: {"loss": critic(fake)}), "term loss of shape (4, 1)"),
-        (of_generator(lambda critic, fake: {"loss": ["a"] * 4}), "(4,) and dtype string"),
-        (of_generator(lambda critic, fake: {"loss": [1, 2, 3, 4]}), "(4,) and dtype int32"),
+        (of_generator(lambda critic, fake: {"loss": tf.zeros([])}), "term loss has the shape ()"),
+        (
+            of_generator(lambda critic, fake: {"loss": critic(fake)}),
+            "term loss has the shape (4, 1)",
+        ),
+        (of_generator(lambda critic, fake: {"loss": ["a"] * 4}), "(4,) and the dtype string"),
+        (of_generator(lambda critic, fake: {"loss": [1, 2, 3, 4]}), "(4,) and the dtype int32"),
         (of_generator(lambda critic, fake: {"loss": tf.zeros([4])}), "does not depend on the w"),
         (of_generator(lambda critic, fake: 1 / 0), "(ZeroDivisionError: division by zero)"),
-        (of_generator(lambda critic, fake: {"other": fake}), "no term loss"),
-        (terms_of(critic_term_names="loss"), "critic_term_names is 'loss'"),
-        (terms_of(generator_term_names=()), "generator_term_names is ()"),
-        (terms_of(generator_term_names=("loss", "more")), "generator_terms returns no term more"),
+        (
+            of_generator(lambda critic, fake: {"other": fake}),
+            "the generator's terms failed (KeyError",
+        ),
+        (terms_of(critic_term_names="loss"), "terms failed (KeyError"),
+        (terms_of(generator_term_names=()), "terms failed (KeyError"),
+        (terms_of(generator_term_names=("loss", "more")), "terms failed (KeyError: 'more')"),
         (terms_of(critic_term_names=property(lambda self: 1 / 0)), "failed (ZeroDivisionError"),
         (terms_of(constrain=lambda self, weights: sys.exit(0)), "constrain failed (SystemExit: 0"),
         *(
@@ -458,12 +453,12 @@ def check_objective(factory, **settings):
         ),
         (terms_of(critic_term_intervals={"penalty": 0}), "is {'penalty': 0} — let it map names"),
         (terms_of(critic_term_intervals={"loss": 2}), "critic_term_intervals is {'loss': 2}"),
-        (terms_of(critic_term_intervals=5), "critic_term_intervals is 5"),
+        (terms_of(critic_term_intervals=5), "terms failed (AttributeError"),
         (lambda: sys.exit(0), "failed (SystemExit: 0)"),
         (lambda other: None, "failed (TypeError"),
         (lambda: None, "has no critic_terms and no generator_terms"),
         (int, "failed (ValueError"),
-        (5, "neither a class nor a function"),
+        (5, "failed (TypeError"),
     ],
 )
 def test_objectives_that_cannot_train_are_refused(factory, message):
@@ -535,7 +530,7 @@ def test_terms_in_float64_are_refused():
             terms = super().critic_terms(*args, **given)
             return {**terms, "penalty": tf.cast(terms["penalty"], tf.float64)}
 
-    with pytest.raises(wgan_gp.UserError, match=r"the term penalty in float64, .* — cast it to"):
+    with pytest.raises(wgan_gp.UserError, match=r"term penalty has the .* dtype float64"):
         check_objective(Wide)
 
 
@@ -564,7 +559,7 @@ def test_an_objective_none_is_refused(tmp_path, capsys):
     path = tmp_path / "own.py"
     path.write_text("X = None\n")
     assert call_main(f"--objective={path}:X", f"--model_dir={tmp_path}/run") == 2
-    assert f"--objective={path}:X does not define X except as None" in capsys.readouterr().err
+    assert f"--objective={path}:X does not define X" in capsys.readouterr().err
 
 
 # Exits, and the arguments of train.
@@ -590,7 +585,7 @@ def test_an_exception_without_a_text_is_named():
     with pytest.raises(wgan_gp.UserError, match=r"^it failed \(SilentError\) — "), explaining("it"):
         raise SilentError
     assert reason(SilentError()) == ""
-    with pytest.raises(wgan_gp.UserError, match="generator is an object of SilentError — define"):
+    with pytest.raises(wgan_gp.UserError, match=r"generator failed \(TypeError"):
         check(generator=SilentError())
 
 
@@ -606,7 +601,7 @@ def test_an_exit_in_a_hook_is_an_error(method):
 
 @pytest.mark.parametrize("method", ["begin", "scalars", "close"])
 def test_an_exit_in_a_writer_is_an_error(method):
-    writer = user_writers.report_errors(type("Leave", (wgan_gp.Writer,), {method: leave})())
+    writer = extensions.report_errors(type("Leave", (wgan_gp.Writer,), {method: leave})())
     arguments = {"begin": (0,), "scalars": (5, {}), "close": ()}[method]
     with pytest.raises(wgan_gp.UserError, match=r"^the writer Leave failed \(SystemExit: 0\)"):
         getattr(writer, method)(*arguments)
@@ -633,9 +628,9 @@ def test_an_exit_at_the_end_of_a_run_is_an_error(tmp_path, given):
         ({"hooks": None}, "hooks is None — pass a list: hooks="),
         ({"writers": [5]}, "writers contains 5 — pass objects of subclasses of wgan_gp.Writer"),
         ({"writers": wgan_gp.MemoryWriter()}, "writers is <wgan_gp"),
-        ({"generator": 5}, "wgan_gp.train: generator is 5 — define"),
-        ({"critic": "mlp"}, "wgan_gp.train: critic is 'mlp' — define"),
-        ({"objective": 5}, "--objective=python is neither a class nor a function"),
+        ({"generator": 5}, "wgan_gp.train: generator failed (TypeError"),
+        ({"critic": "mlp"}, "wgan_gp.train: critic failed (TypeError"),
+        ({"objective": 5}, "--objective=python failed (TypeError"),
         ({"data": 5}, "data gives an object of type int"),
     ],
 )

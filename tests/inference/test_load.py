@@ -168,7 +168,7 @@ def test_a_network_of_the_user_is_passed_and_never_found_by_the_files(tmp_path, 
     assert wgan_gp.load(str(folder), model=name).score(points).shape == (3,)
     with pytest.raises(UserError, match="has no critic — define the function critic"):
         wgan_gp.load(str(folder), model=namespace["generator"]).score(points)
-    with pytest.raises(UserError, match="names an object, but the functions generator of a file"):
+    with pytest.raises(UserError, match="names an object, but networks are the functions"):
         wgan_gp.load(str(folder), model=f"{name}:Small")
     with pytest.raises(UserError, match="--model=unet cannot be imported"):
         wgan_gp.load(str(folder), model="unet")

@@ -280,7 +280,7 @@ def test_a_hook_of_a_file_receives_metrics_and_stops_training(tmp_path, capsys):
         assert message in capsys.readouterr().err
     for value, message in (
         (file, "does not name an object — give --hooks="),
-        ("hooks", "--hooks=hooks: hooks is not a hook — give FILE.py:NAME or MODULE:NAME"),
+        ("hooks", "--hooks=hooks: hooks is unknown — give FILE.py:NAME or MODULE:NAME"),
     ):
         assert call_main(*flags, f"--hooks={value}") == 2
         assert message in capsys.readouterr().err

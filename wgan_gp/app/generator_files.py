@@ -10,7 +10,7 @@ import dataclasses
 import functools
 import posixpath
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import tensorflow as tf
@@ -260,8 +260,8 @@ def _read(folder: str, path: str) -> dict[str, Any]:
 
 def _user_networks(model: Any) -> UserNetworks:
     """Returns the networks of the user; a function or a network is the generator alone."""
-    if not isinstance(model, str | ModuleType):
-        return UserNetworks("wgan_gp.load", generator=model)
-    module = loading.load_network(model).module if isinstance(model, str) else model
-    found = {role: getattr(module, role, None) for role in ("generator", "critic")}
-    return UserNetworks("wgan_gp.load", **found)
+    if isinstance(model, str):
+        model = loading.load_network(model)
+    elif not isinstance(model, ModuleType):
+        model = SimpleNamespace(generator=model)
+    return UserNetworks("wgan_gp.load", model)

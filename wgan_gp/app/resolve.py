@@ -16,7 +16,7 @@ from ..data.spec import KINDS, DataSpec
 from ..errors import UserError, shorten
 from ..tpu import topologies
 from .library import Registry
-from .user_code import user_hooks, user_writers
+from .user_code import extensions
 
 _ADA_HOLDOUT = 0.1  # the share of the examples on which --augment=ada measures the overfitting
 
@@ -45,8 +45,7 @@ def resolve(
     """
     if config.mode == "compile":
         _check_no_devices(config)
-    user_writers.check(config.writers)
-    user_hooks.check(config.hooks)
+    extensions.check(config)
     if dataset is None:
         dataset = find_dataset(
             config, conditioning=config.conditioning, devices=config, function=dataset_function

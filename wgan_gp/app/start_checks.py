@@ -23,7 +23,6 @@ from .library import Library, Registry
 from .user_code.network_checks import (
     batch_norm_layers,
     check_user_network,
-    critic_findings,
     find_user_networks,
 )
 from .user_code.user_objective import check_objective
@@ -196,16 +195,20 @@ def _check_critic(
         scores = outputs(images)
         return scores[0] if isinstance(scores, (tuple, list)) else scores
 
-    findings = critic_findings(
-        critic, examples, config, library.losses, finite_differences=finite_differences
-    )
+    # Without a gradient penalty, nothing is differentiated twice.
+    is_penalized = config.has_gradient_penalty
     is_of_user = "critic" in find_user_networks(config, library.models)
-    for finding, is_fatal in findings:
+    for finding in library.losses.check_critic(
+        critic,
+        examples,
+        group_size=config.group_size,
+        finite_differences=finite_differences and is_penalized,
+    ):
         if finding.name == "random_scores" and config.critic_normalization == "spectral":
             continue  # spectral normalization refines its estimate with every call
         if finding.name == "constant_gradient" and library.models[str(config.model)].starts_linear:
             continue
-        if is_fatal:
+        if finding.fatal and (is_penalized or finding.name != "no_second_derivative"):
             coupled = is_of_user and finding.name == "coupled_examples"
             layers = batch_norm_layers(network) if coupled else []
             where = f" ({', '.join(layers)})" if layers else ""

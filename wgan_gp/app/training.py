@@ -53,8 +53,7 @@ from .run_hooks import (
     SummaryHook,
 )
 from .start_checks import check_critic, warn_of_padding, warn_of_unused_settings
-from .user_code import loading, user_hooks, user_writers
-from .user_code.user_writers import UserWriter
+from .user_code import extensions, loading
 
 
 def train(
@@ -91,8 +90,8 @@ def train(
         if is_new:
             checkpoint_files.resolve_restore_path(config.restore_from, config.checkpoint)
     is_chief = find_cluster(config).is_chief
-    named = user_writers.load(config.writers) if is_chief else ()
-    hooks = [*user_hooks.load(config), *hooks]
+    named = extensions.load_writers(config) if is_chief else ()
+    hooks = [*extensions.load_hooks(config), *hooks]
     with explaining_errors(config):
         run = open_run(config, dataset, library, directory, devices)
         trainer = make_trainer(run, writers=writers, named=named, hooks=hooks)
@@ -110,7 +109,7 @@ def make_trainer(
     run: Run,
     *,
     writers: Sequence[Writer] = (),
-    named: Sequence[UserWriter] = (),
+    named: Sequence[Callable[[RunDirectory], Writer]] = (),
     hooks: Sequence[Hook] = (),
 ) -> Trainer:
     """Returns the trainer of a run, which restores the newest checkpoint, if there is one.
@@ -119,7 +118,7 @@ def make_trainer(
       run: The run.
       writers: Further writers. They receive what is written to the run directory, also in
         processes that do not write to it.
-      named: The writers of --writers, which only the chief opens.
+      named: Open the writers of --writers, which only the chief does.
       hooks: Further actions between loops, after those of the run.
 
     Raises:
@@ -147,13 +146,13 @@ def make_trainer(
     on_devices = train_loop if isinstance(train_loop, DeviceStateLoop) else None
     # Files of the run are written from here on, after everything that may refuse it, and only by
     # the chief. The other processes compute the same values and write nothing.
-    passed = [user_writers.report_errors(each) for each in writers]
+    passed = [extensions.report_errors(each) for each in writers]
     writer = Writers(*passed)
     if is_chief:
         _claim(run, record, newest)
         writer = Writers(
             make_writer(run, critic_terms, evaluator.metadata if evaluator else {}),
-            *[each.open(config, run.directory) for each in named],
+            *[open_writer(run.directory) for open_writer in named],
             *passed,
         )
     actions: list[Hook] = [peers, LockHook(run.directory), ProgressHook(writer)]

@@ -22,8 +22,12 @@ from absl import logging
 
 from ...config import CODE_SETTINGS, PYTHON, Config
 from ...data.datasets import DATASETS
-from ...errors import UserError, explaining, shorten, text_of
+from ...errors import UserError, explaining, shorten, shown, text_of
 from ..library import Library, Registry
+
+_NETWORKS = ("model", "generator_model")
+# Frames of the import itself, which say nothing about the code of the user.
+_OWN = (__file__, importlib.__file__)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,7 +40,7 @@ class UserCode:
       dataset: A function of a split that returns the data; see `data.user_data`.
       objective, optimizers: See `Library`.
       sha256: The hashes of the files, by setting; None for code without a file.
-      flags: The setting that names each of the networks, by its value.
+      flags: What names each of the networks in messages, by its value; wgan_gp.train without.
     """
 
     networks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -61,11 +65,7 @@ class UserCode:
         from .user_networks import UserNetworks  # noqa: PLC0415
 
         networks = {
-            name: UserNetworks(
-                "wgan_gp.train" if name == PYTHON else f"--{self.flags[name]}={name}",
-                generator=getattr(module, "generator", None),
-                critic=getattr(module, "critic", None),
-            )
+            name: UserNetworks(self.flags.get(name, "wgan_gp.train"), module)
             for name, module in self.networks.items()
         }
         return dataclasses.replace(library, models=library.models.with_networks(networks))
@@ -76,40 +76,33 @@ class LoadedCode:
     """A loaded module of the user.
 
     Attributes:
-      flag: The name of the flag that names the code, without dashes.
-      reference: The value of the flag, such as "networks.py" or "losses.py:MyObjective".
+      flag: The flag with its value, such as "--objective=losses.py:MyObjective".
       module: The module.
       name: The name after the colon; None without one.
       sha256: The hash of the file, in hexadecimal; None if the module has no file.
     """
 
     flag: str
-    reference: str
     module: Any
     name: str | None
     sha256: str | None
 
-    def get(self, name: str | None = None) -> Any:
-        """Returns an object of the module.
+    def get(self, default: str | None = None) -> Any:
+        """Returns the object that the flag names.
 
         Args:
-          name: The name of the object. Defaults to the name after the colon.
+          default: The name of the object if the flag has no name after a colon.
 
         Raises:
-          UserError: If the module does not define it.
+          UserError: If there is no name, or the module does not define it.
         """
-        name = name or self.name
-        if name is None:
-            raise UserError(
-                f"--{self.flag}={self.reference} does not name an object",
-                f"give --{self.flag}={self.reference}:NAME",
-            )
-        with explaining(f"--{self.flag}={self.reference}"):  # a module may define __getattr__
+        if (name := self.name or default) is None:
+            raise UserError(f"{self.flag} does not name an object", f"give {self.flag}:NAME")
+        with explaining(self.flag):  # a module may define __getattr__
             found = getattr(self.module, name, None)
-            is_none = " except as None" if found is None and hasattr(self.module, name) else ""
         if found is None:
             raise UserError(
-                f"--{self.flag}={self.reference} does not define {shorten(name)}{is_none}",
+                f"{self.flag} does not define {shorten(name)}",
                 "define it there, or correct the name",
             )
         return found
@@ -128,39 +121,39 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
     """
     if config.generator_model == config.model:
         settings = tuple(setting for setting in settings if setting != "generator_model")
-    codes = {
-        setting: code
-        for setting in settings
-        if (code := _load(setting, getattr(config, setting), models)) is not None
-    }
-    networks, flags = {}, {}
-    for setting in ("model", "generator_model"):
-        if setting in codes:
-            needed = ("generator", "critic") if setting == "model" else ("generator",)
-            if setting == "model" and config.generator_model not in (None, config.model):
-                needed = ("critic",)
-            _check_networks(codes[setting], needed)
-            networks[codes[setting].reference] = codes[setting].module
-            flags[codes[setting].reference] = setting
+    codes = {}
+    for setting in settings:
+        value = getattr(config, setting)
+        if value == PYTHON:
+            raise UserError(
+                f"--{setting}={PYTHON} stands for an object that is passed to wgan_gp.train",
+                "call wgan_gp.train with it, or give a file",
+            )
+        if is_user_code(setting, value, models):
+            codes[setting] = load_code(setting, value)
+    dataset = codes["dataset"].get("dataset") if "dataset" in codes else None
+    if dataset is not None and not callable(dataset):
+        raise UserError(
+            f"{codes['dataset'].flag} is {shown(dataset)}", "name a function that returns the data"
+        )
+    networks = {setting: code for setting, code in codes.items() if setting in _NETWORKS}
+    for code in networks.values():
+        _refuse_name(code)
     return UserCode(
-        networks,
-        _dataset_function(codes["dataset"]) if "dataset" in codes else None,
+        {getattr(config, setting): code.module for setting, code in networks.items()},
+        dataset,
         codes["objective"].get() if "objective" in codes else None,
         sha256={setting: code.sha256 for setting, code in codes.items()},
-        flags=flags,
+        flags={getattr(config, setting): code.flag for setting, code in networks.items()},
     )
 
 
-def _check_networks(code: LoadedCode, needed: tuple[str, ...]) -> None:
-    """Raises UserError if networks lack a function, or are given with the name of an object."""
+def _refuse_name(code: LoadedCode) -> None:
     if code.name is not None:
         raise UserError(
-            f"--{code.flag}={code.reference} names an object, but the functions "
-            f"{' and '.join(needed)} of a file are used",
+            f"{code.flag} names an object, but networks are the functions generator and critic",
             "omit the colon and the name",
         )
-    for name in needed:
-        code.get(name)
 
 
 def from_objects(
@@ -182,21 +175,13 @@ def from_objects(
       optimizers: The optimizers of the generator and the critic, or None and None.
 
     Raises:
-      UserError: If a critic is given and the configuration names no generator, or if one optimizer
-        is given for both networks or for one of them.
+      UserError: If one optimizer is given for both networks or for one of them.
     """
-    settings: dict[str, Any] = {}
-    if critic is not None:
-        settings["model"] = PYTHON
+    given = {"model": critic, "generator_model": generator, "dataset": data, "objective": objective}
+    settings: dict[str, Any] = {name: PYTHON for name, value in given.items() if value is not None}
+    of_files = tuple(set(CODE_SETTINGS) - set(settings))
+    if critic is not None and generator is None:
         settings["generator_model"] = config.generator_model or config.model
-    if generator is not None:
-        settings["generator_model"] = PYTHON
-    if critic is not None and settings["generator_model"] is None:
-        raise UserError("critic= is given without a generator", "pass generator=, or set model")
-    if data is not None:
-        settings["dataset"] = PYTHON
-    if objective is not None:
-        settings["objective"] = PYTHON
     if optimizers != (None, None):
         if None in optimizers or optimizers[0] is optimizers[1]:
             raise UserError(
@@ -205,7 +190,7 @@ def from_objects(
             )
         settings["optimizer"] = PYTHON
     config = dataclasses.replace(config, **settings)
-    loaded = load(config, models, tuple(set(CODE_SETTINGS) - set(settings)))
+    loaded = load(config, models, of_files)
     networks = dict(loaded.networks)
     if generator is not None or critic is not None:
         networks[PYTHON] = types.SimpleNamespace(generator=generator, critic=critic)
@@ -222,11 +207,7 @@ def _as_dataset_function(data: Any, training_split: str) -> Callable[..., Any]:
     """Returns the function of a split for data that `wgan_gp.train` was given."""
     if callable(data) and not hasattr(data, "__array__"):
         return data
-
-    def dataset(split: str) -> Any:
-        return data if split == training_split else None
-
-    return dataset
+    return lambda split: data if split == training_split else None
 
 
 def is_user_code(setting: str, value: str | None, models: Registry) -> bool:
@@ -251,28 +232,6 @@ def is_user_dataset(value: str) -> bool:
     return value not in DATASETS and is_reference(value)
 
 
-def _load(setting: str, value: str | None, models: Registry) -> LoadedCode | None:
-    if value is None or not is_user_code(setting, value, models):
-        return None
-    if value == PYTHON:
-        raise UserError(
-            f"--{setting}={PYTHON} stands for an object that is passed to wgan_gp.train",
-            "call wgan_gp.train with it, or give a file",
-        )
-    return load_code(setting, value)
-
-
-def _dataset_function(code: LoadedCode) -> Callable[..., Any]:
-    name = code.name or "dataset"
-    function = code.get(name)
-    if not callable(function):
-        raise UserError(
-            f"--dataset={code.reference}: {name} is not a function, but {type(function).__name__}",
-            f"define the function {name}(split), which returns the data",
-        )
-    return function
-
-
 def warn_of_changes(saved: Mapping[str, Any], config: Config) -> None:
     """Warns on stderr about code that has changed since a run was started.
 
@@ -289,11 +248,6 @@ def warn_of_changes(saved: Mapping[str, Any], config: Config) -> None:
             )
 
 
-def split_names(value: str | None) -> list[str]:
-    """Returns the names in the value of a flag, which are separated by commas."""
-    return [] if value is None else [name.strip() for name in value.split(",")]
-
-
 def is_reference(value: str) -> bool:
     """Returns True if a value refers to user code, and is not the name of something built in.
 
@@ -303,7 +257,8 @@ def is_reference(value: str) -> bool:
     if "://" in value:
         return False
     path = value.partition(":")[0]
-    return path.endswith(".py") or ("." in path and _is_module_name(path))
+    is_module_name = "." in path and all(part.isidentifier() for part in path.split("."))
+    return path.endswith(".py") or is_module_name
 
 
 def load_code(flag: str, reference: str) -> LoadedCode:
@@ -315,36 +270,45 @@ def load_code(flag: str, reference: str) -> LoadedCode:
         and the name of an object in it.
 
     Raises:
-      UserError: If the file does not exist or cannot be imported. The traceback is logged at the
+      UserError: If it cannot be imported. The traceback is logged at the
         level of --verbosity=1.
     """
+    flag = f"--{flag}={reference}"
     origin, _, name = reference.partition(":")
     try:
         module = _import_file(origin) if origin.endswith(".py") else _import_module(origin)
-    except UserError as error:
-        raise UserError(f"--{flag}={reference}: {error.what}", error.remedy) from None
+    except KeyboardInterrupt:
+        raise
     except BaseException as error:
-        if isinstance(error, KeyboardInterrupt):
-            raise
-        raise _import_error(flag, reference, error) from None
-    return LoadedCode(flag, reference, module, name or None, _hash(module))
+        logging.debug("".join(traceback.format_exception(error)))
+        parts = [type(error).__name__, shorten(text_of(error).partition("\n")[0])]
+        raise UserError(
+            f"{flag} cannot be imported ({': '.join(filter(None, parts))}{_place(error)})",
+            "correct it; --verbosity=1 shows the traceback",
+        ) from None
+    return LoadedCode(flag, module, name or None, _hash(module))
 
 
-def load_network(reference: str) -> LoadedCode:
-    """Imports the generator that a value of --model names: a file or a module.
+def _place(error: BaseException) -> str:
+    """Returns the innermost line of the user's code in a traceback, "" if there is none."""
+    frames = traceback.extract_tb(error.__traceback__)
+    inside = [frame for frame in frames if not frame.filename.startswith(("<frozen", *_OWN))]
+    return f", {os.path.basename(inside[-1].filename)}, line {inside[-1].lineno}" if inside else ""
+
+
+def load_network(reference: str) -> ModuleType:
+    """Imports the networks that a value of --model names: a file or a module.
 
     Raises:
-      UserError: See `load_code` and `LoadedCode.get`.
+      UserError: If they cannot be imported.
     """
     code = load_code("model", reference)
-    _check_networks(code, ("generator",))
-    return code
+    _refuse_name(code)
+    return code.module
 
 
 def _import_file(origin: str) -> ModuleType:
     path = pathlib.Path(os.path.expanduser(origin)).absolute()
-    if not path.is_file():
-        raise UserError("there is no such file", "give the path of a Python file")
     # The file may import modules next to it, as a program can.
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))
@@ -355,42 +319,14 @@ def _import_file(origin: str) -> ModuleType:
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[name]
-        raise
+    spec.loader.exec_module(module)
     return module
 
 
 def _import_module(origin: str) -> ModuleType:
-    if not _is_module_name(origin):
-        raise UserError(
-            "this is neither a Python file nor the name of a module", "give FILE.py or PACKAGE.NAME"
-        )
     if os.getcwd() not in sys.path:  # an installed program does not have it there
         sys.path.append(os.getcwd())
     return importlib.import_module(origin)
-
-
-def _is_module_name(text: str) -> bool:
-    return all(part.isidentifier() for part in text.split("."))
-
-
-def _import_error(flag: str, reference: str, error: BaseException) -> UserError:
-    """Returns the error for code that cannot be imported, and logs the traceback."""
-    logging.debug("".join(traceback.format_exception(error)))
-    frames = traceback.extract_tb(error.__traceback__)
-    inside = [frame for frame in frames if not frame.filename.startswith("<frozen")]
-    place = f", {os.path.basename(inside[-1].filename)}, line {inside[-1].lineno}" if inside else ""
-    if isinstance(error, SyntaxError) and error.lineno is not None:
-        place = f", {os.path.basename(error.filename or '')}, line {error.lineno}"
-    text = shorten(text_of(error).partition("\n")[0])
-    described = ": ".join(filter(None, (type(error).__name__, text)))
-    return UserError(
-        f"--{flag}={reference} cannot be imported ({described}{place})",
-        "correct it; --verbosity=1 shows the traceback",
-    )
 
 
 def _hash(module: ModuleType) -> str | None:

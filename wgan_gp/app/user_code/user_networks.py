@@ -13,9 +13,6 @@ import tensorflow as tf
 from ...errors import UserError, explaining, shorten, shown, text_of
 from ...training.networks import UserNetwork
 
-# Called with a design, or without arguments.
-NetworkFactory = Callable[..., Any]
-
 
 class UserNetworks:
     """The functions `generator` and `critic` of the user, in the place of a module of `models`.
@@ -23,13 +20,13 @@ class UserNetworks:
     Args:
       flag: The flag that names the networks, such as "--model=networks.py", for messages; also an
         attribute.
-      generator, critic: The networks, or functions of a design that return new ones. A function
-        without parameters is called without the design. None if there is no such network.
+      module: An object with `generator` and `critic`: networks, or functions of a design that
+        return new ones. A function without parameters is called without the design.
     """
 
-    def __init__(self, flag: str, *, generator: Any = None, critic: Any = None):
+    def __init__(self, flag: str, module: Any):
         self.flag = flag
-        self._networks = {"generator": generator, "critic": critic}
+        self._module = module
         self._created: dict[int, weakref.ref] = {}  # all trainable weights so far, by id
 
     def generator(self, design: Any) -> UserNetwork:
@@ -41,54 +38,38 @@ class UserNetworks:
         return self._create("critic", design, critic_inputs(design))
 
     def _create(self, role: str, design: Any, inputs: Any) -> UserNetwork:
-        network, origin = self._networks[role], f"{self.flag}: {role}"
-        if network is None:
-            raise UserError(f"{self.flag} has no {role}", f"define the function {role}(design)")
-        if not callable(network):
-            raise UserError(
-                f"{origin} is {shown(network)}",
-                f"define {role} as a function of the design that returns a network",
-            )
+        origin = f"{self.flag}: {role}"
         with explaining(origin):
+            if (network := getattr(self._module, role, None)) is None:
+                raise UserError(f"{self.flag} has no {role}", f"define the function {role}(design)")
             if is_network(network):
-                network = _copy(network, f"{self.flag}: the {role}")
+                new = _copy(network, origin)
             else:
-                try:
-                    network = _call(network, design)
-                except ValueError as error:
-                    # A DesignError of `models`, which has another name in an installed package.
-                    if (remedy := getattr(error, "remedy", None)) is None:
-                        raise
-                    raise UserError(f"{self.flag}: {error.args[0]}", remedy) from None
-            if not is_network(network):
+                new = _call(network, design, self.flag)
+            if not is_network(new):
                 raise UserError(
-                    f"{self.flag}: {role}(design) returns {shown(network)}",
+                    f"{self.flag}: {role}(design) returns {shown(new)}",
                     "return a Keras model, a tf.Module or another callable with "
                     "trainable_variables",
                 )
-            user_network = UserNetwork(network, role, inputs, origin)
+            user_network = UserNetwork(new, role, inputs, origin)
             # The first call creates the variables of networks that wait for the input's shape.
             user_network(
                 tf.nest.map_structure(lambda spec: tf.zeros(spec.shape, spec.dtype), inputs)
             )
-            self._check_weights(user_network.trainable_variables, role)
+            self._check_weights(user_network.trainable_variables, origin)
             return user_network
 
-    def _check_weights(self, weights: Iterable[Any], role: str) -> None:
-        """Raises UserError unless all weights are variables of a new network."""
+    def _check_weights(self, weights: Iterable[Any], origin: str) -> None:
+        """Raises UserError unless all weights are those of a new network."""
         for weight in weights:
-            if not hasattr(weight, "assign"):
-                raise UserError(
-                    f"{self.flag}: {role} has {shown(weight)} in trainable_variables",
-                    "return tf.Variables there",
-                )
             earlier = self._created.get(id(weight))
             if earlier is not None and earlier() is weight:
                 raise UserError(
-                    f"{self.flag}: {role} returns a network with the weight {weight_name(weight)} "
-                    "of an earlier one",
-                    f"create all networks and layers inside the function {role}, which is called "
-                    "several times",
+                    f"{origin} returns a network with the weight {weight_name(weight)} of an "
+                    "earlier one",
+                    "create all networks and layers inside the function, which is called several "
+                    "times",
                 )
         self._created |= {id(weight): weakref.ref(weight) for weight in weights}
 
@@ -124,26 +105,26 @@ def _labels(design: Any, batch: int) -> tf.TensorSpec:
     return tf.TensorSpec([batch], tf.int32)
 
 
-def _call(factory: NetworkFactory, design: Any) -> Any:
+def _call(factory: Callable[..., Any], design: Any, flag: str) -> Any:
     try:
         inspect.signature(factory).bind()
+        arguments = []
     except (TypeError, ValueError):
-        return factory(design)
-    return factory()
+        arguments = [design]
+    try:
+        return factory(*arguments)
+    except ValueError as error:
+        # A DesignError of `models`, which has another name in an installed package.
+        if (remedy := getattr(error, "remedy", None)) is None:
+            raise
+        raise UserError(f"{flag}: {error.args[0]}", remedy) from None
 
 
-def _copy(network: Any, what: str) -> Any:
+def _copy(network: Any, origin: str) -> Any:
     """Returns a copy of a network that the user has created, with its weights.
 
     The strategy must create the variables, and the moving average needs a network of its own.
     """
-    remedy = "pass its class, or a function that returns a new network"
-    if not isinstance(network, tf.keras.Model):
-        raise UserError(
-            f"{what} is a {type(network).__name__}, but only Keras models can be copied to the "
-            "devices of a run",
-            remedy,
-        )
     try:
         clone = network.__class__.from_config(network.get_config())
         if network.built:
@@ -152,7 +133,7 @@ def _copy(network: Any, what: str) -> Any:
             clone.set_weights(network.get_weights())
     except Exception as error:
         raise UserError(
-            f"{what} cannot be copied ({type(error).__name__}: {shorten(text_of(error))})",
-            remedy,
+            f"{origin} cannot be copied ({type(error).__name__}: {shorten(text_of(error))})",
+            "pass its class, or a function that returns a new network",
         ) from None
     return clone

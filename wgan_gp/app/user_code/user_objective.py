@@ -10,13 +10,12 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ...errors import UserError, explaining, shown
+from ...errors import UserError, explaining, shorten, shown
 from ...training.objective import Objective, Terms, critic_term_intervals, generator_needs_real
 from .user_networks import weight_name
 
 _REQUIRED = ("critic_terms", "generator_terms", "critic_term_names", "generator_term_names")
 _MISSING = object()  # stands for an attribute that the objective does not have
-_SHOWN = 3  # weights in a message
 
 
 def create_objective(
@@ -43,14 +42,9 @@ def create_objective(
         setting that is given.
     """
     accepted: dict[str, Any] = {}
+    objective = factory
     with explaining(flag):
-        is_objective = not inspect.isclass(factory) and all(
-            hasattr(factory, name) for name in _REQUIRED
-        )
-        if not is_objective and not callable(factory):
-            raise UserError(f"{flag} is neither a class nor a function", "give the name of a class")
-        objective = factory
-        if not is_objective:
+        if inspect.isclass(factory) or not hasattr(factory, "critic_terms"):
             accepted = _accepted(factory, settings, given, defaults)
             objective = factory(**accepted)
         missing = [name for name in _REQUIRED if not hasattr(objective, name)]
@@ -176,34 +170,9 @@ def check_objective(
         real = {"real": examples} if generator_needs_real(objective) else {}
         return objective.generator_terms(score, generate(), labels=labels, **real)
 
-    count = len(examples)
-    _check_loss(objective, "critic", critic_terms, critic, count, user_networks)
-    _check_intervals(objective, user_networks)
+    _check_loss(objective, "critic", critic_terms, critic, len(examples), user_networks)
     objective.constrain(critic.trainable_variables)
-    _check_loss(objective, "generator", generator_terms, generator, count, user_networks)
-
-
-def _check_intervals(objective: Objective, user_networks: Mapping[str, str]) -> None:
-    """Raises UserError if the intervals of the critic's terms are not positive integers."""
-    origin = _origin(objective, "critic", user_networks)
-    with explaining(origin):
-        intervals = critic_term_intervals(objective)
-        is_valid = isinstance(intervals, Mapping) and all(
-            isinstance(each, int) and each >= 1 and (name != "loss" or each == 1)
-            for name, each in intervals.items()
-        )
-        text = shown(intervals)
-    if not is_valid:
-        raise UserError(
-            f"{origin}: critic_term_intervals is {text}",
-            "let it map names of terms, except loss, to positive integers",
-        )
-
-
-def _origin(objective: Objective, role: str, user_networks: Mapping[str, str]) -> str:
-    """Returns the flag of the objective, or else that of a network, for messages."""
-    networks = user_networks.get(role, next(iter(user_networks.values()), ""))
-    return getattr(objective, "flag", networks)
+    _check_loss(objective, "generator", generator_terms, generator, len(examples), user_networks)
 
 
 def _check_loss(
@@ -214,13 +183,20 @@ def _check_loss(
     count: int,
     user_networks: Mapping[str, str],
 ) -> None:
-    origin = _origin(objective, role, user_networks)
-    names = _term_names(objective, f"{role}_term_names", origin)
+    of_network = user_networks.get(role, next(iter(user_networks.values()), ""))
+    origin = getattr(objective, "flag", of_network)
     weights = network.trainable_variables
-    with explaining(origin):
+    with explaining(f"{origin}: the {role}'s terms"):
+        if role == "critic":
+            _check_intervals(critic_term_intervals(objective), origin)
         with tf.GradientTape() as tape:
-            terms = _checked(compute(), names, count, f"{origin}: {role}_terms")
-            loss = tf.reduce_mean(terms["loss"])
+            terms = compute()
+            names = getattr(objective, f"{role}_term_names")
+            tensors = {
+                name: _checked(f"{origin}: the {role}'s term {name}", terms[name], count)
+                for name in names
+            }
+            loss = tf.reduce_mean(tensors["loss"])
         gradients = tape.gradient(loss, weights)
     unused = [
         weight_name(weight)
@@ -233,50 +209,32 @@ def _check_loss(
             "compute it with TensorFlow from the output of the network, without stop_gradient",
         )
     if unused:
-        more = f" and {len(unused) - _SHOWN} more" if len(unused) > _SHOWN else ""
         logging.warning(
             f"{user_networks.get(role, f'{origin}: {role}')}: training does not change "
-            f"{', '.join(unused[:_SHOWN])}{more}, because the loss does not depend on it"
+            f"{shorten(', '.join(unused))}, because the loss does not depend on it"
         )
 
 
-def _term_names(objective: Objective, attribute: str, origin: str) -> tuple[str, ...]:
-    with explaining(origin):
-        names = getattr(objective, attribute)
-        is_list = isinstance(names, (tuple, list)) and all(isinstance(each, str) for each in names)
-    if not is_list or "loss" not in names:
-        raise UserError(
-            f"{origin}: {attribute} is {shown(names)}",
-            'let it be a tuple of names that contains "loss"',
-        )
-    return tuple(names)
+def _check_intervals(intervals: Mapping[str, int], origin: str) -> None:
+    for name, each in intervals.items():
+        if not isinstance(each, int) or each < 1 or (name == "loss" and each != 1):
+            raise UserError(
+                f"{origin}: critic_term_intervals is {shown(intervals)}",
+                "let it map names of terms, except loss, to positive integers",
+            )
 
 
-def _checked(terms: Any, names: Sequence[str], count: int, origin: str) -> Terms:
-    """Returns the terms as tensors `[count]` of floating-point numbers.
+def _checked(term: str, value: Any, count: int) -> tf.Tensor:
+    """Returns a term as a tensor `[count]` of floating-point numbers.
 
     Raises:
-      UserError: If a term is missing or has another shape or dtype.
+      UserError: If it has another shape or dtype.
     """
-    if not isinstance(terms, Mapping):
-        raise UserError(f"{origin} returns {shown(terms)}", "return a dictionary of terms [B]")
-    if missing := [name for name in names if name not in terms]:
+    tensor = tf.convert_to_tensor(value)
+    if tensor.shape != [count] or not tensor.dtype.is_floating or tensor.dtype == tf.float64:
         raise UserError(
-            f"{origin} returns no term {' and no '.join(missing)}",
-            f"return all of {', '.join(names)}",
+            f"{term} has the shape {tensor.shape} and the dtype {tensor.dtype.name} for {count} "
+            "examples",
+            f"return one float32 number for each example, [{count}]",
         )
-    tensors = {name: tf.convert_to_tensor(terms[name]) for name in names}
-    for name, term in tensors.items():
-        if term.shape != [count] or not term.dtype.is_floating:
-            raise UserError(
-                f"{origin} returns the term {name} of shape {term.shape} and dtype "
-                f"{term.dtype.name} for {count} examples",
-                f"return one floating-point number for each example, [{count}]",
-            )
-        if term.dtype == tf.float64:
-            raise UserError(
-                f"{origin} returns the term {name} in float64, but weights and other terms are "
-                "float32",
-                "cast it to tf.float32",
-            )
-    return tensors
+    return tensor
