@@ -299,6 +299,15 @@ def test_files_that_cannot_be_used(write, tmp_path, capsys, text, message):
     assert not (tmp_path / "run").exists()
 
 
+def test_a_file_of_a_generator_is_loaded_with_a_critic_of_python(write):
+    path = write("networks.py", NETWORKS)
+    settings, code = loading.from_objects(
+        wgan_gp.Config(model=path), LIBRARY.models, critic=layers.Dense
+    )
+    assert (settings.model, settings.generator_model) == ("python", path)
+    assert code.networks.keys() == {"python", path}
+
+
 def test_networks_have_no_other_names(write, tmp_path, capsys):
     path = write("own.py", "def generator(design): pass\ndef critic(design): pass\nSmall = 1\n")
     error = error_of(capsys, f"--model={path}:Small", f"--model_dir={tmp_path}/run")

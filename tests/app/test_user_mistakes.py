@@ -320,7 +320,6 @@ hidden = layers.Dense(4, "relu")
         (lambda design: Sequential([hidden, layers.Dense(2)]), "of an earlier one"),
         (lambda design: sys.exit(0), "failed (SystemExit: 0)"),
         (lambda design: 5, "returns 5"),
-        (5, "failed (TypeError"),
         (lambda design, other: shared, "failed (TypeError"),
     ],
 )
@@ -427,7 +426,6 @@ def check_objective(factory, **settings):
     [
         (of_critic(dict), "the critic's terms failed (KeyError"),
         (of_critic(lambda: None), "the critic's terms failed (TypeError"),
-        (of_critic(lambda: tf.zeros([4])), "the critic's terms failed ("),
         (of_critic(sys.exit), "critic_terms failed (SystemExit)"),
         (of_generator(lambda critic, fake: {"loss": tf.zeros([])}), "term loss has the shape ()"),
         (
@@ -436,14 +434,13 @@ def check_objective(factory, **settings):
         ),
         (of_generator(lambda critic, fake: {"loss": ["a"] * 4}), "(4,) and the dtype string"),
         (of_generator(lambda critic, fake: {"loss": [1, 2, 3, 4]}), "(4,) and the dtype int32"),
+        (of_generator(lambda critic, fake: {"loss": tf.zeros([4], "double")}), "dtype float64"),
         (of_generator(lambda critic, fake: {"loss": tf.zeros([4])}), "does not depend on the w"),
         (of_generator(lambda critic, fake: 1 / 0), "(ZeroDivisionError: division by zero)"),
         (
             of_generator(lambda critic, fake: {"other": fake}),
             "the generator's terms failed (KeyError",
         ),
-        (terms_of(critic_term_names="loss"), "terms failed (KeyError"),
-        (terms_of(generator_term_names=()), "terms failed (KeyError"),
         (terms_of(generator_term_names=("loss", "more")), "terms failed (KeyError: 'more')"),
         (terms_of(critic_term_names=property(lambda self: 1 / 0)), "failed (ZeroDivisionError"),
         (terms_of(constrain=lambda self, weights: sys.exit(0)), "constrain failed (SystemExit: 0"),
@@ -453,12 +450,10 @@ def check_objective(factory, **settings):
         ),
         (terms_of(critic_term_intervals={"penalty": 0}), "is {'penalty': 0} — let it map names"),
         (terms_of(critic_term_intervals={"loss": 2}), "critic_term_intervals is {'loss': 2}"),
-        (terms_of(critic_term_intervals=5), "terms failed (AttributeError"),
         (lambda: sys.exit(0), "failed (SystemExit: 0)"),
         (lambda other: None, "failed (TypeError"),
         (lambda: None, "has no critic_terms and no generator_terms"),
         (int, "failed (ValueError"),
-        (5, "failed (TypeError"),
     ],
 )
 def test_objectives_that_cannot_train_are_refused(factory, message):
@@ -524,16 +519,6 @@ def test_a_refused_setting_is_shown_as_it_was_given():
             check_objective(lambda penalty="none": losses.GanObjective(), **{name: value}, **more)
 
 
-def test_terms_in_float64_are_refused():
-    class Wide(losses.GanObjective):
-        def critic_terms(self, *args, **given):
-            terms = super().critic_terms(*args, **given)
-            return {**terms, "penalty": tf.cast(terms["penalty"], tf.float64)}
-
-    with pytest.raises(wgan_gp.UserError, match=r"term penalty has the .* dtype float64"):
-        check_objective(Wide)
-
-
 def test_an_error_of_an_objective_in_training_is_explained(tmp_path):
     """The error appears only where TensorFlow traces the loss, after the check."""
 
@@ -553,13 +538,6 @@ def test_an_objective_that_does_not_take_real_examples_is_explained(tmp_path):
             of_generator(lambda critic, fake: {"loss": critic(fake)[:, 0]}),
             adversarial_loss="relativistic",
         )
-
-
-def test_an_objective_none_is_refused(tmp_path, capsys):
-    path = tmp_path / "own.py"
-    path.write_text("X = None\n")
-    assert call_main(f"--objective={path}:X", f"--model_dir={tmp_path}/run") == 2
-    assert f"--objective={path}:X does not define X" in capsys.readouterr().err
 
 
 # Exits, and the arguments of train.
@@ -629,7 +607,6 @@ def test_an_exit_at_the_end_of_a_run_is_an_error(tmp_path, given):
         ({"writers": [5]}, "writers contains 5 — pass objects of subclasses of wgan_gp.Writer"),
         ({"writers": wgan_gp.MemoryWriter()}, "writers is <wgan_gp"),
         ({"generator": 5}, "wgan_gp.train: generator failed (TypeError"),
-        ({"critic": "mlp"}, "wgan_gp.train: critic failed (TypeError"),
         ({"objective": 5}, "--objective=python failed (TypeError"),
         ({"data": 5}, "data gives an object of type int"),
     ],

@@ -261,7 +261,7 @@ def _read(folder: str, path: str) -> dict[str, Any]:
 def _user_networks(model: Any) -> UserNetworks:
     """Returns the networks of the user; a function or a network is the generator alone."""
     if isinstance(model, str):
-        model = loading.load_network(model)
+        model = loading.load_code("model", model).module
     elif not isinstance(model, ModuleType):
         model = SimpleNamespace(generator=model)
     return UserNetworks("wgan_gp.load", model)

@@ -137,8 +137,6 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
             f"{codes['dataset'].flag} is {shown(dataset)}", "name a function that returns the data"
         )
     networks = {setting: code for setting, code in codes.items() if setting in _NETWORKS}
-    for code in networks.values():
-        _refuse_name(code)
     return UserCode(
         {getattr(config, setting): code.module for setting, code in networks.items()},
         dataset,
@@ -146,14 +144,6 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
         sha256={setting: code.sha256 for setting, code in codes.items()},
         flags={getattr(config, setting): code.flag for setting, code in networks.items()},
     )
-
-
-def _refuse_name(code: LoadedCode) -> None:
-    if code.name is not None:
-        raise UserError(
-            f"{code.flag} names an object, but networks are the functions generator and critic",
-            "omit the colon and the name",
-        )
 
 
 def from_objects(
@@ -261,20 +251,25 @@ def is_reference(value: str) -> bool:
     return path.endswith(".py") or is_module_name
 
 
-def load_code(flag: str, reference: str) -> LoadedCode:
+def load_code(setting: str, reference: str) -> LoadedCode:
     """Imports the code that a flag names.
 
     Args:
-      flag: The name of the flag, without dashes.
+      setting: The name of the flag, without dashes.
       reference: The path of a Python file or the name of a module, optionally followed by a colon
         and the name of an object in it.
 
     Raises:
-      UserError: If it cannot be imported. The traceback is logged at the
-        level of --verbosity=1.
+      UserError: If it cannot be imported, or networks are given with the name of an object. The
+        traceback is logged at the level of --verbosity=1.
     """
-    flag = f"--{flag}={reference}"
+    flag = f"--{setting}={reference}"
     origin, _, name = reference.partition(":")
+    if name and setting in _NETWORKS:
+        raise UserError(
+            f"{flag} names an object, but networks are the functions generator and critic",
+            "omit the colon and the name",
+        )
     try:
         module = _import_file(origin) if origin.endswith(".py") else _import_module(origin)
     except KeyboardInterrupt:
@@ -294,17 +289,6 @@ def _place(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     inside = [frame for frame in frames if not frame.filename.startswith(("<frozen", *_OWN))]
     return f", {os.path.basename(inside[-1].filename)}, line {inside[-1].lineno}" if inside else ""
-
-
-def load_network(reference: str) -> ModuleType:
-    """Imports the networks that a value of --model names: a file or a module.
-
-    Raises:
-      UserError: If they cannot be imported.
-    """
-    code = load_code("model", reference)
-    _refuse_name(code)
-    return code.module
 
 
 def _import_file(origin: str) -> ModuleType:
