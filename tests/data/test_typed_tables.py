@@ -618,7 +618,7 @@ def test_an_exported_seed_draws_the_samples_of_a_conditional_run(path, tmp_path)
     run = open_run(Config(**choices, model_dir=str(tmp_path)))
     spec, sampler = run.dataset.spec, run.sampler
     latent_size = spec.latent_size(run.config.latent_size)
-    draw = export._generator_signatures(run.state.generator, latent_size, spec)["seed"]
+    draw = export.generator_signatures(run.state.generator, latent_size, spec)["seed"]
     seed = tf.constant(run.config.seed, tf.int64)
     for label in (None, 2):
         given = tf.constant(-1 if label is None else label)

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+import tifffile
 
 from tests.helpers.runs import find_data, strategy_over
 from wgan_gp.config import Config
@@ -42,7 +43,10 @@ def of_array(levels, settings, folder):
 
 def of_folder(levels, settings, folder):
     for index, image in enumerate(levels):
-        (folder / f"{index:03d}.png").write_bytes(tf.io.encode_png(image).numpy())
+        if levels.dtype == np.uint16 and image.shape[-1] == 3:  # PNG files of it are refused
+            tifffile.imwrite(folder / f"{index:03d}.tiff", image, photometric="rgb")
+        else:
+            (folder / f"{index:03d}.png").write_bytes(tf.io.encode_png(image).numpy())
     channels = levels.shape[-1]
     flags = {"dataset": "image_folder", "data_dir": str(folder), "image_channels": channels}
     return find_data(Config(**flags, **settings))

@@ -407,7 +407,7 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
             "--sample_class=0 is beyond the 0 classes of the run — omit it",
         ),
         ("sample", "classes", ["--sample_class=10"], "is beyond the 10 classes of the run — give"),
-        ("sample", "points", ["--sample_format=png"], "but this run generates points — use grid"),
+        ("sample", "points", ["--sample_format=png"], "but this run generates points"),
         ("sample", "digits", ["--output=a.txt"], "--output=a.txt does not end in .png, which"),
         ("sample", "digits", ["--sample_format=grid", "--output=a.npz"], "not end in .png, which"),
         ("sample", "digits", ["--output=a.csv"], "writes a line of features per sample, but"),
@@ -502,7 +502,7 @@ def test_a_run_that_trains_on_is_left_as_it_is(runs, tmp_path, capsys):
             other.kill()
     after = content_of(tmp_path)
     new = after.keys() - before.keys()
-    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 11
+    assert {path.parts[0] for path in new} == {"sampled", "exported"} and len(new) == 6 + 12
     assert {path: after[path] for path in before} == before
     assert "warning" not in capsys.readouterr().err
 
@@ -572,8 +572,8 @@ def test_a_failed_export_is_not_in_the_way_of_the_next(runs, tmp_path, monkeypat
     assert call_main(*flags) == 0
     names = [name.rstrip("/") for name in sorted(tf.io.gfile.listdir(folder))]
     assert names == [
-        *("README.md", "config.json", "critic.keras", "data.json", "generator.keras"),
-        *("generator.npz", "samples.png", "saved_model"),
+        *("README.md", "config.json", "critic.keras", "critic.npz", "data.json"),
+        *("generator.keras", "generator.npz", "samples.png", "saved_model"),
     ]
     assert "seed" in tf.saved_model.load(f"{folder}/saved_model").signatures
     assert call_main(*flags) == 2

@@ -10,7 +10,8 @@ from models.design import CONDITIONINGS
 from tests.helpers.runs import make_loop, open_data, strategy_over
 from wgan_gp.config import Config
 from wgan_gp.data.feed.pipeline import distributed_batches
-from wgan_gp.inference.export import signatures
+from wgan_gp.data.spec import DataSpec
+from wgan_gp.inference.export import generator_signatures
 from wgan_gp.inference.sampling import Sampler
 from wgan_gp.training.probe import CriticProbe
 from wgan_gp.training.state import create_state
@@ -120,7 +121,7 @@ def test_a_subclassed_generator_gets_labels_in_sampling_and_export(label):
     np.testing.assert_allclose(sampler.sample(20, label), expected)
     np.testing.assert_allclose(sampler.generate(*sampler.noise(20, label)), expected)
     seed, count = tf.constant(0, tf.int64), tf.constant(20)
-    exported = signatures(generator, LATENTS, CLASSES)["seed"]
+    exported = generator_signatures(generator, LATENTS, DataSpec((2,), CLASSES))["seed"]
     drawn = exported(seed, count, tf.constant(-1 if label is None else label))
     np.testing.assert_allclose(drawn["samples"], expected)
 
