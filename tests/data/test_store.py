@@ -128,15 +128,18 @@ def test_the_key_depends_on_the_source_the_shape_and_the_dtype(tmp_path):
     assert cache.cached(again, str(tmp_path)).path in paths and again.read_indices == []
 
 
+class Stopping(Squares):
+    """Numbers whose decoding a user stops."""
+
+    def read(self, item):
+        if item == 34:
+            raise KeyboardInterrupt
+        return super().read(item)
+
+
 @pytest.mark.parametrize("root", ["local", "ram"])
 def test_a_build_continues_with_complete_files(tmp_path, root):
     path = f"{tmp_path}/s" if root == "local" else f"ram://{tmp_path.name}/s"
-
-    class Stopping(Squares):
-        def read(self, item):
-            if item == 34:
-                raise KeyboardInterrupt
-            return super().read(item)
 
     with pytest.raises(KeyboardInterrupt):
         building.build(Stopping(bad=[5, 33]), path)
@@ -272,12 +275,6 @@ def test_pictures_that_no_disk_holds_are_one_error(tmp_path, monkeypatch, capsys
 
 
 def test_a_build_that_was_stopped_keeps_its_files_if_the_disk_is_full(tmp_path, monkeypatch):
-    class Stopping(Squares):
-        def read(self, item):
-            if item == 34:
-                raise KeyboardInterrupt
-            return super().read(item)
-
     with pytest.raises(KeyboardInterrupt):
         building.build(Stopping(), f"{tmp_path}/s")
     usage = shutil.disk_usage(tmp_path)
