@@ -11,14 +11,14 @@ import pathlib
 import re
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from absl import flags
 
 import wgan_gp
 from wgan_gp.config import Config, has_flag, value_type
-from wgan_gp.config.settings import KINDS, expand_home, largest, words
+from wgan_gp.config.settings import TYPES, expand_home, largest, words
 from wgan_gp.errors import UserError, shorten
 
 _DEFINE: dict[type, Callable] = {
@@ -88,18 +88,14 @@ def _definition(field: dataclasses.Field) -> Callable:
 def _is_closed(field: dataclasses.Field) -> bool:
     """Returns whether a setting is one of a few words."""
     limits = field.metadata
-    return value_type(field) is str and bool(limits["choices"])
+    return value_type(field) is str and bool(limits["choices"]) and limits["parse"] is None
 
 
 def _help(field: dataclasses.Field) -> str:
     """Returns the help text of a setting, followed by the range if it is an integer."""
     limits = field.metadata
-    named = {
-        "adversarial_loss": Config.losses.ADVERSARIAL_LOSSES,
-        "penalty": Config.losses.PENALTIES,
-    }
-    if field.name in named:
-        entries = [f"{name} ({entry.help})" for name, entry in named[field.name].items()]
+    if isinstance(limits["choices"], Mapping):
+        entries = [f"{name} ({meaning})" for name, meaning in limits["choices"].items()]
         return f"{limits['help']} {', '.join(entries)}."
     if value_type(field) is not int or limits["choices"]:
         return limits["help"]
@@ -201,7 +197,7 @@ def _row(field: dataclasses.Field) -> str:
     """Returns the row of `reference` for a flag."""
     limits = field.metadata
     name = f"**`--{field.name}`**" if limits["common"] else f"`--{field.name}`"
-    star = r" \*" if limits["changeable_on_resume"] else ""
+    star = r" \*" if limits["resume"] else ""
     is_bool = value_type(field) is bool
     default = str(field.default).lower() if is_bool else field.default
     shown = "" if default in (None, "") else f"`{default}`"
@@ -278,5 +274,5 @@ def _illegal_value(message: str) -> UserError:
             f"{shorten(flag)} stands for objects that are passed to wgan_gp.train", remedy
         )
     kind = value_type(settings[name])
-    remedy = f"use --{name} or --no{name}" if kind is bool else f"give {KINDS[kind]}"
-    return UserError(f"{shorten(flag)} is not {KINDS[kind]}", remedy)
+    remedy = f"use --{name} or --no{name}" if kind is bool else f"give {TYPES[kind]}"
+    return UserError(f"{shorten(flag)} is not {TYPES[kind]}", remedy)

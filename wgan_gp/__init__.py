@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .app.library import bundled, bundled_library
-from .config import Config, ObjectiveSettings
+from .config import Config
 from .errors import UserError, shown
 
 if typing.TYPE_CHECKING:
@@ -35,7 +35,6 @@ __all__ = ["Config", "UserError", "__version__", "load", "train"]
 
 __version__ = "0.1.0"
 
-ObjectiveSettings.losses = bundled("losses")  # whose names a configuration checks
 
 # Names that are imported when they are first used, because their modules import NumPy or
 # TensorFlow, which take time.

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 import models
 from tests.helpers.runs import open_data, strategy_over
-from wgan_gp.config import Config, OutputSettings
+from wgan_gp.config import Config, SamplingSettings
 from wgan_gp.inference import sample_files
 from wgan_gp.inference.images import GAP_GRAY, GAP_PIXELS, image_grid
 from wgan_gp.inference.pictures import make_sample_images, real_images
@@ -141,7 +141,7 @@ def test_each_class_or_given_condition_has_a_column(classes, label, given, colum
         levels = number / 32 if label is None else np.full(count, label / 32)
         return np.broadcast_to(levels[:, None, None, None], [count, 8, 8, 1])
 
-    settings = OutputSettings(sample_class=label, num_samples=48)
+    settings = SamplingSettings(sample_class=label, num_samples=48)
     sampler = types.SimpleNamespace(classes=classes, conditions=None, sample=sample)
     picture = sample_files._overview(settings, sampler, None, conditions)
     tile = 32 + GAP_PIXELS

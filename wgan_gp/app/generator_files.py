@@ -15,7 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import PYTHON, Config, has_flag
+from ..config import PYTHON, Config
 from ..data.data_record import DataRecord
 from ..data.spec import DataSpec
 from ..errors import UserError, explaining, naming, shorten
@@ -37,15 +37,18 @@ CONFIG, DATA = "config.json", "data.json"
 WEIGHTS, CRITIC = "generator.npz", "critic.npz"
 _FORMAT = 1  # of config.json
 _REMEDY = "export or download it again"
-_OF_NETWORKS = {
-    field.name: field.metadata["used_by"]
-    for field in dataclasses.fields(Config)
-    if has_flag(field) and field.metadata["affects"] == "networks"
-}
+# What only the critic needs; "model" has another value for it.
+_CRITIC_SETTINGS = {"model", "critic_normalization", "critic_pooling", "minibatch_stddev"}
 # The settings from which the generator is built, and the seed of its samples.
-_SETTINGS = {"seed", *(name for name, roles in _OF_NETWORKS.items() if roles != ("critic",))}
-# What the critic needs in addition; "model" has another value.
-_CRITIC_SETTINGS = {*_OF_NETWORKS} - _SETTINGS | {"model"}
+_SETTINGS = {
+    "seed",
+    "model",
+    *(
+        field.name
+        for field in dataclasses.fields(Config)
+        if field.metadata["kind"] == "networks" and field.name not in _CRITIC_SETTINGS
+    ),
+}
 
 
 class TrainedNetworks:

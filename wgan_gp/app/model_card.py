@@ -45,7 +45,7 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
     lines = [f"{data}: {spec.describe(saved.size)}", f"{run.iteration} iterations"]
     for field in dataclasses.fields(config):
         value = of_run.get(field.name, field.default)
-        is_shown = field.metadata["affects"] in ("data", "networks", "training")
+        is_shown = field.metadata["kind"] in ("data", "networks", "training")
         if is_shown and field.name not in hidden and value != field.default:
             lines.append(f"--{field.name}={as_text(value)}")
     with saved.directory.convert_file_errors("read"):

@@ -59,7 +59,6 @@ def run(
     Raises:
       UserError: If the run is impossible; the message says why.
     """
-    config.check_output(config.mode)
     if config.mode == "doctor":
         return run_doctor(config)
     tpu = tpu_of_tensorflow(config)

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from .. import tpu
-from ..config import Config, DeviceSettings, NetworkSettings, image_size_of
+from ..config import Config, NetworkSettings, check_requirements, image_size_of
 from ..config.ranking import kinds_of_data, usable_metrics
 from ..data.datasets import BUILT_IN, Dataset, find_dataset
 from ..data.spec import KINDS, DataSpec
@@ -43,8 +43,6 @@ def resolve(
         exist, if they do not fit each other, or if the run does not fit the topology of
         --mode=compile or the compiler is not installed.
     """
-    if config.mode == "compile":
-        _check_no_devices(config)
     extensions.check(config)
     if dataset is None:
         dataset = find_dataset(
@@ -58,7 +56,7 @@ def resolve(
     dataset = _with_usable_size(config, dataset, models)
     shape = dataset.spec.example_shape
     critic, generator = check_networks(config, dataset.spec, models, resizable=dataset.resizable)
-    config.check_example_shape(shape)
+    check_requirements(config, {"data": KINDS[len(shape)]})
     config.check_feature_extractor(KINDS[len(shape)], shorten(config.dataset))
     usable = usable_metrics(kinds_of_metrics(config, len(shape)))
     config.check_ranking(usable, f" of --dataset={shorten(config.dataset)}")
@@ -158,16 +156,3 @@ def check_networks(
     except ValueError as error:
         what, remedy = error.args
         raise UserError(what, remedy) from None
-
-
-def _check_no_devices(settings: DeviceSettings) -> None:
-    """Raises UserError if a flag selects devices, which --mode=compile does not use."""
-    for flag, given in (
-        ("tpu", settings.tpu is not None),
-        ("cpu_replicas", settings.cpu_replicas > 1),
-    ):
-        if given:
-            raise UserError(
-                f"--{flag} chooses devices to train on, but --mode=compile does not train",
-                "omit it; --compile_topology names the TPU to compile for",
-            )

@@ -128,9 +128,11 @@ class SummaryHook(WritingHook):
         super().__init__(run, run.config.summary_interval)
         self._writer = writer
         self._probe = probe
-        shape, of_user = run.dataset.spec.example_shape, run.config.objective is not None
-        objective = make_objective(run.config, run.library) if of_user else None
-        self._monitor = DiagnosisMonitor.of_run(run.config, shape, objective)
+        shape = run.dataset.spec.example_shape
+        self._monitor = DiagnosisMonitor.of_objective(
+            make_objective(run.config, run.library),
+            can_augment=run.config.augment == "none" and len(shape) in (2, 3),
+        )
         self._diagnosis: str | None = None
         self._timer = IntervalTimer(time.perf_counter())
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from absl import logging
 
-from ..config import CODE_SETTINGS, PYTHON, Config, settings_of_run, settings_with
+from ..config import CODE_SETTINGS, PYTHON, Config, settings_of_run
 from ..data.datasets import DATASETS
 from ..errors import UserError
 from .library import Registry
@@ -150,5 +150,9 @@ def needed_settings(mode: str) -> tuple[str, ...]:
     Args:
       mode: A member of SAVED_RUN_MODES.
     """
-    settings = settings_with("needed_by", Config)
-    return tuple(name for name, modes in settings.items() if mode in modes)
+    return tuple(
+        name
+        for name, field in _FIELDS.items()
+        if (field.metadata["path"] or field.metadata["user_code"])
+        and mode in field.metadata["needed_by"]
+    )

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import tensorflow as tf
 from absl import logging
 
-from ..config import Config
+from ..config import GRADIENT_PENALTIES, PYTHON, Config, as_text, unmet
 from ..data.feed.pipeline import first_examples
 from ..data.opened_data import InMemoryData, StreamedData
-from ..data.spec import DataSpec
+from ..data.spec import KINDS, DataSpec
 from ..errors import UserError
 from ..runtime.devices import Devices
 from ..tpu import topologies
@@ -32,20 +32,6 @@ if typing.TYPE_CHECKING:
 
 _EXAMPLES = 16  # real examples for which networks are checked
 
-# Settings that have an effect only with certain values of another setting: its name and the values.
-_APPLIES_WITH = {
-    "augment_policy": ("augment", ("diffaugment", "ada")),
-    "augment_penalty": ("augment", ("diffaugment", "ada")),
-    "ada_target": ("augment", ("ada",)),
-    "ada_interval": ("augment", ("ada",)),
-    "ada_images": ("augment", ("ada",)),
-    "critic_class_weight": ("conditioning", ("acgan",)),
-    "generator_class_weight": ("conditioning", ("acgan",)),
-    "batch_norm_momentum": ("generator_normalization", ("batch",)),
-    "sampling_statistics": ("generator_normalization", ("batch",)),
-    "learning_rate_end": ("learning_rate_schedule", ("linear", "cosine")),
-}
-
 
 def warn_of_unused_settings(config: Config, spec: DataSpec, models: Registry) -> None:
     """Warns of settings that have no effect on a run.
@@ -57,46 +43,16 @@ def warn_of_unused_settings(config: Config, spec: DataSpec, models: Registry) ->
       spec: The data.
       models: The networks.
     """
-    defaults = Config()
-    for name, reason in dict(_unused(config, spec, models)).items():
-        if (value := getattr(config, name)) != getattr(defaults, name):
-            logging.warning(f"--{name}={value} has no effect {reason}")
-
-
-def _unused(config: Config, spec: DataSpec, models: Registry) -> Iterator[tuple[str, str]]:
-    """Yields the settings that do not apply to a run, and why."""
-    for name, (other, values) in _APPLIES_WITH.items():
-        if (chosen := getattr(config, other)) not in values:
-            yield name, f"with --{other}={chosen}"
-    if config.objective is None:
-        for name in _unused_with_penalty(config):
-            yield name, f"with --penalty={config.penalty}"
-        constant = (config.learning_rate_schedule, config.penalty_weight_end, config.beta_2_end)
-        if constant == ("constant", 1, None):
-            yield "schedule_steps", "because nothing follows a schedule"
-    if config.generator_ema_half_life is None:
-        yield "generator_ema_ramp", "without --generator_ema_half_life"
-    generator, critic = models[str(config.generator_model)], models[str(config.model)]
-    if generator.depth is critic.depth is None:
-        yield "model_depth", f"on --model={config.model}, whose depth is fixed"
-    if not (generator.of_user or generator.labels_in_normalization):
-        reason = f"on the generator of {config.generator_model}, which has no batch normalization"
-        yield from ((name, reason) for name in ("batch_norm_momentum", "sampling_statistics"))
-    if len(spec.example_shape) not in (3, 4):
-        yield "random_flips", "on data other than images and volumes"
-
-
-def _unused_with_penalty(config: Config) -> Iterator[str]:
-    """Yields the settings that do not apply to the penalties of a configuration."""
-    penalties = {name: config.losses.PENALTIES[name] for name in config.penalty.split(",")}
-    if not any(each.has_target for each in penalties.values()):
-        yield "penalty_target"
-    if "weight_clipping" not in penalties:
-        yield "clip_value"
-    if not config.has_gradient_penalty:
-        yield from ("penalty_interval", "penalty_weight_end")
-        if config.penalty_weight:  # 0 says the same as no penalty
-            yield "penalty_weight"
+    networks = {str(name) for name in (config.model, config.generator_model)}
+    names = [PYTHON if models[name].of_user else name for name in networks]
+    data = KINDS[len(spec.example_shape)]
+    for name, value, other, found, _ in unmet(
+        "applies", config, {"model": ",".join(names), "data": data}
+    ):
+        if config.objective is not None and other == "penalty":
+            continue  # an objective of the user may have parameters of the same names
+        reason = f"on {data}" if other == "data" else f"with --{other}={found}"
+        logging.warning(f"--{name}={as_text(value)} has no effect {reason}")
 
 
 def check_critic(run: Run) -> None:
@@ -196,7 +152,7 @@ def _check_critic(
         return scores[0] if isinstance(scores, (tuple, list)) else scores
 
     # Without a gradient penalty, nothing is differentiated twice.
-    is_penalized = config.has_gradient_penalty
+    is_penalized = config.penalty.partition(",")[0] in GRADIENT_PENALTIES
     is_of_user = "critic" in find_user_networks(config, library.models)
     for finding in library.losses.check_critic(
         critic,

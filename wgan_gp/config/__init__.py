@@ -14,17 +14,19 @@ from .networks import (
     GENERATOR_NORMALIZATIONS,
     NetworkSettings,
 )
-from .objective import ObjectiveSettings
+from .objective import GRADIENT_PENALTIES, ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import EXTRACTORS, OutputSettings
+from .output import EXTRACTORS, EvaluationSettings, OutputSettings, SamplingSettings
 from .resume import settings_of_run
 from .settings import (
     PYTHON,
     SAVED_RUN_MODES,
     Seeded,
     as_text,
+    check_requirements,
     has_flag,
     settings_with,
+    unmet,
     value_type,
 )
 
@@ -34,6 +36,7 @@ __all__ = [
     "CRITIC_NORMALIZATIONS",
     "EXTRACTORS",
     "GENERATOR_NORMALIZATIONS",
+    "GRADIENT_PENALTIES",
     "LARGEST_SIDE",
     "PYTHON",
     "SAVED_RUN_MODES",
@@ -41,17 +44,21 @@ __all__ = [
     "Config",
     "DataSettings",
     "DeviceSettings",
+    "EvaluationSettings",
     "NetworkSettings",
     "ObjectiveSettings",
     "OptimizationSettings",
     "OutputSettings",
+    "SamplingSettings",
     "Seeded",
     "as_text",
+    "check_requirements",
     "has_flag",
     "image_size_of",
     "parse_image_size",
     "settings_of_run",
     "settings_with",
     "sides_of",
+    "unmet",
     "value_type",
 ]

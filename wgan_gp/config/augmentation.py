@@ -37,7 +37,8 @@ class AugmentationSettings(Section):
         "none; diffaugment (each example is transformed); or ada (each transformation is applied "
         "with a probability that follows the overfitting on held-out data).",
         choices=AUGMENTATIONS,
-        affects="training",
+        kind="training",
+        requires={"data": ("signals", "images")},
     )
     augment_policy: str | None = setting(
         None,
@@ -45,7 +46,8 @@ class AugmentationSettings(Section):
         "three channels, saturation), translation (by at most 1/8 of each side), cutout (of half "
         "of each side). Default: all.",
         parse=parse_policy,
-        affects="training",
+        kind="training",
+        applies={"augment": ("diffaugment", "ada")},
     )
     augment_penalty: str = setting(
         "transformed",
@@ -53,7 +55,8 @@ class AugmentationSettings(Section):
         "transformed; or original (before their transformation, as in the code of StyleGAN2-ADA "
         "and R3GAN).",
         choices=("transformed", "original"),
-        affects="training",
+        kind="training",
+        applies={"augment": ("diffaugment", "ada")},
     )
     ada_target: float = setting(
         0.25,
@@ -61,19 +64,22 @@ class AugmentationSettings(Section):
         "ada raises its probability.",
         minimum=0,
         below=1,
-        affects="training",
+        kind="training",
+        applies={"augment": ("ada",)},
     )
     ada_interval: int = setting(
         100,
         "Iterations between two updates of ada's probability, a multiple of --steps_per_loop.",
         minimum=1,
-        affects="training",
+        kind="training",
+        applies={"augment": ("ada",)},
     )
     ada_images: int = setting(
         500_000,
         "Number of real images in which ada's probability can rise from 0 to 1.",
         minimum=1,
-        affects="training",
+        kind="training",
+        applies={"augment": ("ada",)},
     )
 
     @property
@@ -82,12 +88,3 @@ class AugmentationSettings(Section):
         if self.augment_policy is not None:
             return tuple(self.augment_policy.split(","))
         return TRANSFORMATIONS
-
-    def check_example_shape(self, shape: tuple[int, ...]) -> None:
-        """Raises UserError if examples of this shape cannot be augmented."""
-        if self.augment != "none" and len(shape) not in (2, 3):
-            raise UserError(
-                f"--augment={self.augment} transforms images and signals, but an example of this "
-                f"dataset has shape {shape}",
-                "omit it",
-            )

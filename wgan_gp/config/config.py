@@ -14,13 +14,23 @@ from .devices import DeviceSettings
 from .networks import NetworkSettings
 from .objective import ObjectiveSettings
 from .optimization import OptimizationSettings
-from .output import OutputSettings
-from .settings import SAVED_RUN_MODES, check, has_flag, recorded, setting, settings_with
+from .output import EvaluationSettings, OutputSettings, SamplingSettings
+from .settings import (
+    SAVED_RUN_MODES,
+    check,
+    check_requirements,
+    has_flag,
+    recorded,
+    setting,
+    settings_with,
+)
 
 
 # Fields are collected from the last base class to the first, so config.json begins with the data.
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Config(
+    SamplingSettings,
+    EvaluationSettings,
     OutputSettings,
     DeviceSettings,
     OptimizationSettings,
@@ -47,20 +57,21 @@ class Config(
         "which compiles the run for a TPU slice without a TPU (docs/compile.md explains the "
         "report); or doctor, which checks the installation, --tpu and the buckets (docs/tpu.md).",
         choices=("train", *SAVED_RUN_MODES, "compile", "doctor"),
-        affects="nothing",
+        kind="output",
         common=True,
     )
     compile_topology: str = setting(
         "v5e-8",
         "TPU slice to compile for: v2-8, v3-8, v4-8, v5e-8, v5p-8, v6e-8, tpu7x-8 and other "
         "sizes, or a layout such as v5e:2x4.",
-        affects="nothing",
+        kind="output",
+        applies={"mode": ("compile",)},
     )
     objective: str | None = setting(
         None,
         "Objective of your own, FILE.py:NAME or MODULE:NAME, in place of the flags of the losses "
         "(docs/user_code.md).",
-        affects="training",
+        kind="training",
         of_run=False,  # only training needs it
         user_code=True,
     )
@@ -71,14 +82,14 @@ class Config(
 
     def __post_init__(self):
         super().__post_init__()
+        check_requirements(self)
         if self.conditioning == "acgan" and not self.critic_class_weight:
             raise UserError(
                 "--critic_class_weight=0 with --conditioning=acgan trains no classifier, but the "
                 "generator would follow it",
                 "set a positive weight, or use --conditioning=projection",
             )
-        pairs = self.losses.ADVERSARIAL_LOSSES[self.adversarial_loss].relativistic
-        if pairs and self.generator_batch != self.batch_size:
+        if self.adversarial_loss == "relativistic" and self.generator_batch != self.batch_size:
             raise UserError(
                 f"--generator_batch_size={self.generator_batch} is not --batch_size="
                 f"{self.batch_size}, but --adversarial_loss={self.adversarial_loss} pairs each "
@@ -108,32 +119,18 @@ class Config(
                 f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
                 "give an iteration up to that number",
             )
-        self._check_restored()
-        self.check_optimizer()
-        self._check_compared()
-        self.check_ranking()
-        self.check_comparison(self.mode)
-        _ = self.profile_range
-        self.check_replicas(self.tpu_cores or self.cpu_replicas)
-
-    def _check_restored(self) -> None:
-        """Raises UserError if the flags of the checkpoint to use contradict each other."""
-        if self.restore is not None and self.restore_from is None:
-            raise UserError(
-                f"--restore={self.restore} needs the run whose weights are taken",
-                "add --restore_from=RUN",
-            )
-        if self.restore is not None and self.mode in SAVED_RUN_MODES:
-            raise UserError(
-                f"--restore={self.restore} applies only to training, not to --mode={self.mode}",
-                "omit it",
-            )
         if self.checkpoint != "latest" and self.mode == "train" and self.restore_from is None:
             raise UserError(
                 f"--checkpoint={self.checkpoint} would not continue this run, which goes on from "
                 "its newest checkpoint",
                 "start a new run from it, with --restore_from=RUN and another --model_dir",
             )
+        self.check_optimizer()
+        self._check_compared()
+        self.check_ranking()
+        self.check_comparison()
+        _ = self.profile_range
+        self.check_replicas(self.tpu_cores or self.cpu_replicas)
 
     def _check_compared(self) -> None:
         """Raises UserError if --compare contains a name that is neither a setting nor a metric."""

@@ -59,8 +59,7 @@ class DataSettings(Seeded):
         "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder, tfrecord or "
         "array, in --data_dir; your own, FILE.py or a module (docs/user_code.md); or the name of "
         "any image dataset of tensorflow-datasets (docs/data.md).",
-        affects="data",
-        needed_by=("evaluate",),
+        kind="data",
         user_code=True,
         common=True,
     )
@@ -70,9 +69,7 @@ class DataSettings(Seeded):
         "folder or patterns (tfrecord), a table, a file of arrays or a folder of them (array), or "
         "the folder in which tensorflow-datasets prepares its datasets.",
         path=True,
-        per_process=True,
-        affects="data",
-        needed_by=("evaluate",),
+        kind="data",
         common=True,
     )
     test_data_dir: str | None = setting(
@@ -81,9 +78,7 @@ class DataSettings(Seeded):
         "shows whether the critic overfits. Default: the split named test or validation, if there "
         "is one; see also --holdout.",
         path=True,
-        per_process=True,
-        affects="data",
-        needed_by=("evaluate",),
+        kind="data",
     )
     holdout: float | None = setting(
         None,
@@ -92,59 +87,58 @@ class DataSettings(Seeded):
         "there is no other held-out data, else 0.",
         minimum=0,
         below=1,
-        affects="data",
+        kind="data",
     )
     label_column: str | None = setting(
         None,
         "Name of the column of a table that contains the class of each example, or none; for "
         "image_folder, a column of its metadata.csv or metadata.jsonl. Default: the column named "
         "label, labels, class or target, in any case.",
-        affects="data",
+        kind="data",
     )
     drop_columns: str | None = setting(
         None,
         "Names of columns of a table that are left out, separated by commas.",
-        affects="data",
+        kind="data",
     )
     condition_columns: str | None = setting(
         None,
         "Names of columns of a table whose numbers are the condition of each example, separated by "
         "commas (docs/conditions.md).",
-        affects="data",
+        kind="data",
     )
     column_types: str | None = setting(
         None,
         "Read a table with texts, dates and missing values: auto finds the type of each column, "
         "and a JSON file gives those of some (docs/tables.md). Default: all columns are numbers.",
         path=True,
-        affects="data",
+        kind="data",
         of_run=("auto",),
-        needed_by=("evaluate",),
+        per_process=False,
     )
     image_feature: str | None = setting(
         None,
         "Name of the feature of TFRecords that contains the image. Default: image, image/encoded, "
         "image_raw, image_bytes, encoded or data, or the only feature of bytes.",
-        affects="data",
+        kind="data",
     )
     label_feature: str | None = setting(
         None,
         "Name of the feature of TFRecords that contains the class. Default: label, "
         "image/class/label, class, labels or target.",
-        affects="data",
+        kind="data",
     )
     download: bool = setting(
         False,
         "Download and prepare a dataset of tensorflow-datasets if it is missing.",
-        per_process=True,
-        affects="nothing",
+        kind="place",
     )
     split: str = setting(
         "train",
         "Split of a dataset of tensorflow-datasets, which may be a part or a sum, such as "
         "train[:80%] or train+test; or of a folder of images with the subfolders train, validation "
         "and test.",
-        affects="data",
+        kind="data",
     )
     num_classes: int | None = setting(
         None,
@@ -153,7 +147,7 @@ class DataSettings(Seeded):
         "their classes.",
         minimum=1,
         maximum=1_000_000,
-        affects="data",
+        kind="data",
     )
     image_size: int | str | None = setting(
         None,
@@ -161,7 +155,7 @@ class DataSettings(Seeded):
         "width). The central part of each image is resized to it; see --crop. Default: the size of "
         f"the dataset's images (docs/data.md). Range of each side: 1 to {LARGEST_SIDE}.",
         parse=parse_image_size,
-        affects="data",
+        kind="data",
         common=True,
     )
     crop: str = setting(
@@ -169,8 +163,8 @@ class DataSettings(Seeded):
         "Images whose aspect ratio is not that of --image_size: center crops them to their "
         "largest central part that has it, none refuses them.",
         choices=("center", "none"),
-        affects="data",
-        changeable_on_resume=True,
+        kind="data",
+        resume=True,
     )
     image_channels: int | None = setting(
         None,
@@ -179,18 +173,19 @@ class DataSettings(Seeded):
         "and tfrecord.",
         minimum=1,
         maximum=16,
-        affects="data",
+        kind="data",
     )
     random_flips: bool = setting(
         False,
         "Mirror half of the real images or volumes, chosen at random, along their width.",
-        affects="training",
+        kind="training",
+        applies={"data": ("images", "volumes")},
     )
     dequantization: bool = setting(
         True,
         "Add noise of less than one level to images with 256 levels and to integer arrays, so that "
         "the critic cannot recognize real images by their discrete levels.",
-        affects="training",
+        kind="training",
     )
     scaling: str = setting(
         "minmax",
@@ -198,14 +193,14 @@ class DataSettings(Seeded):
         "standard (mean 0, standard deviation 1), whiten (also without correlations, for features "
         "and signals) or none. Samples are saved in the data's units.",
         choices=("minmax", "standard", "whiten", "none"),
-        affects="data",
+        kind="data",
     )
     invalid: str = setting(
         "refuse",
         "What to do about an array with NaN, infinity or constant features: refuse it, or drop "
         "these examples and features.",
         choices=("refuse", "drop"),
-        affects="data",
+        kind="data",
     )
     cache: str = setting(
         "auto",
@@ -213,13 +208,12 @@ class DataSettings(Seeded):
         "memory of each device, if it runs the loop; see --device_loop), off, or auto (device for "
         "up to 1 GiB).",
         choices=("auto", "on", "device", "off"),
-        affects="training",
+        kind="training",
     )
     data_cache: str | None = setting(
         None,
         "Folder, local or gs://, in which the decoded examples of files are kept for the next "
         "start. Default: wgan_gp in the cache folder of the user. off: decode them at every start.",
         path=True,
-        per_process=True,
-        affects="nothing",
+        kind="place",
     )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 
 from ..errors import UserError
-from .settings import Section, setting
+from .settings import SAVED_RUN_MODES, Section, setting
+
+_NOT_COMPILE = ("train", *SAVED_RUN_MODES, "doctor")  # which uses no device
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -15,47 +17,57 @@ class DeviceSettings(Section):
     tpu: str | None = setting(
         None,
         "TPU to train on: its name, its grpc:// address, or local on a TPU VM.",
-        affects="nothing",
+        kind="place",
+        requires={"mode": _NOT_COMPILE},
+        per_process=False,
         common=True,
     )
     tpu_zone: str | None = setting(
         None,
         "Zone of a TPU given by its name. Default: the zone of this machine.",
-        affects="nothing",
+        kind="place",
+        requires={"tpu": True},
+        per_process=False,
     )
     tpu_project: str | None = setting(
         None,
         "Project of a TPU given by its name. Default: the project of this machine.",
-        affects="nothing",
+        kind="place",
+        requires={"tpu": True},
+        per_process=False,
     )
     tpu_cores: int | None = setting(
         None,
         "Train on this many cores of the TPU, for example on 1 to find an error. Default: all.",
         minimum=1,
         maximum=65_536,
-        affects="nothing",
+        kind="place",
+        requires={"tpu": True},
+        per_process=False,
     )
     runtime: str = setting(
         "auto",
         "What runs the training loop: tensorflow; pjrt, the XLA client of jax, which supports more "
         "TPUs and GPUs; or auto (pjrt for the TPU or GPUs of this machine, if jax has them).",
         choices=("auto", "tensorflow", "pjrt"),
-        affects="nothing",
+        kind="place",
+        per_process=False,
     )
     start_timeout: int = setting(
         600,
         "Seconds to wait for a TPU or for the other machines.",
         minimum=1,
         maximum=604_800,
-        per_process=True,
-        affects="nothing",
+        kind="place",
     )
     cpu_replicas: int = setting(
         1,
         "Split the CPU into this many replicas, as a rehearsal of as many TPU cores.",
         minimum=1,
         maximum=256,
-        affects="nothing",
+        kind="place",
+        requires={"tpu": False, "mode": _NOT_COMPILE},
+        per_process=False,
         common=True,
     )
     jit_compile: str = setting(
@@ -63,20 +75,20 @@ class DeviceSettings(Section):
         "Compile the steps with XLA: on, off, or auto (on a GPU; on a CPU, small networks of dense "
         "layers in long runs). A TPU always compiles them.",
         choices=("auto", "on", "off"),
-        affects="nothing",
+        kind="place",
+        per_process=False,
     )
     device_loop: str = setting(
         "auto",
         "Run all iterations of a loop in one program on the device, without the host: on, off, or "
         "auto (on for a TPU, and for a single device with XLA).",
         choices=("auto", "on", "off"),
-        affects="nothing",
+        kind="place",
+        per_process=False,
     )
 
     def __post_init__(self):
         super().__post_init__()
-        if self.tpu is not None and self.cpu_replicas > 1:
-            raise UserError("--tpu and --cpu_replicas exclude each other", "omit one of them")
         if self.tpu is not None and self.jit_compile == "on":
             raise UserError(
                 "--jit_compile=on with --tpu requires XLA's CPU compiler, which a TPU VM lacks",
@@ -84,10 +96,6 @@ class DeviceSettings(Section):
             )
         if self.runtime == "pjrt":
             self.check_pjrt()
-        if self.tpu is None and (self.tpu_zone or self.tpu_project):
-            raise UserError("--tpu_zone and --tpu_project require a TPU", "add --tpu=NAME")
-        if self.tpu is None and self.tpu_cores is not None:
-            raise UserError("--tpu_cores requires a TPU", "add --tpu=local or --tpu=NAME")
 
     def check_pjrt(self) -> None:
         """Raises UserError if another flag contradicts training through jax."""

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from ..errors import UserError
-from .settings import SAVED_RUN_MODES, Section, setting
+from .settings import PYTHON, Section, setting
 
 GENERATOR_NORMALIZATIONS = ("batch", "film", "none")
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
@@ -24,8 +24,7 @@ class NetworkSettings(Section):
         "48, 64 or 128 pixels); for rectangles, these are the shorter side (docs/models.md). "
         "Default: mlp for points and for images of at most 8 pixels, conv1d for signals, conv3d "
         "for volumes, otherwise dcgan. Or your own: FILE.py or a module (docs/user_code.md).",
-        affects="networks",
-        needed_by=SAVED_RUN_MODES,
+        kind="networks",
         user_code=True,
         compared=True,
         common=True,
@@ -33,8 +32,7 @@ class NetworkSettings(Section):
     generator_model: str | None = setting(
         None,
         "Network of the generator, if it differs from the critic's. Default: --model.",
-        affects="networks",
-        needed_by=SAVED_RUN_MODES,
+        kind="networks",
         user_code=True,
     )
     model_width: int | None = setting(
@@ -44,7 +42,7 @@ class NetworkSettings(Section):
         "for mlp, otherwise 64.",
         minimum=1,
         maximum=16_384,
-        affects="networks",
+        kind="networks",
         compared=True,
         common=True,
     )
@@ -53,54 +51,50 @@ class NetworkSettings(Section):
         "Width of the generator, in the unit of --model_width. Default: --model_width.",
         minimum=1,
         maximum=16_384,
-        affects="networks",
+        kind="networks",
     )
     model_depth: int | None = setting(
         None,
         "Number of hidden layers (mlp, default 3) or of blocks at each size (r3gan, default 2).",
         minimum=1,
         maximum=256,
-        affects="networks",
+        kind="networks",
+        applies={"model": ("mlp", "r3gan", PYTHON)},
     )
     activation: str = setting(
         "relu",
         "Activation of all hidden layers: relu (leaky in the critics of dcgan and conv1d, and in "
         "r3gan) or tanh.",
         choices=("relu", "tanh"),
-        affects="networks",
-        used_by=("generator", "critic"),
+        kind="networks",
     )
     generator_normalization: str = setting(
         "batch",
         "Normalization of the generator's layers: batch; film (no normalization, but each label or "
         "condition scales and shifts the features); or none. mlp and r3gan have none.",
         choices=GENERATOR_NORMALIZATIONS,
-        affects="networks",
-        used_by=("generator",),
+        kind="networks",
     )
     generator_channels: str = setting(
         "doubling",
         "Channels of the generator of dcgan or conv1d: doubling whenever the size is reduced, or "
         "constant.",
         choices=("doubling", "constant"),
-        affects="networks",
-        used_by=("generator",),
+        kind="networks",
     )
     critic_normalization: str = setting(
         "none",
         "Normalization of the critic: none; layer (over all features of an example), group or "
         "instance; or spectral (of the weights).",
         choices=CRITIC_NORMALIZATIONS,
-        affects="networks",
-        used_by=("critic",),
+        kind="networks",
     )
     critic_pooling: str = setting(
         "mean",
         "Pooling of the last features of resnet's critic at 32 pixels: mean (as in the paper) or "
         "sum (64 times as large). Other critics do not pool.",
         choices=("mean", "sum"),
-        affects="networks",
-        used_by=("critic",),
+        kind="networks",
     )
     attention: int = setting(
         0,
@@ -108,8 +102,7 @@ class NetworkSettings(Section):
         "side has this many pixels: half of the image's, a quarter and so on, at least 8. 0: none.",
         minimum=0,
         maximum=1024,
-        affects="networks",
-        used_by=("generator", "critic"),
+        kind="networks",
     )
     minibatch_stddev: int = setting(
         0,
@@ -117,8 +110,7 @@ class NetworkSettings(Section):
         "a feature (4 in ProGAN). 0: no groups.",
         minimum=0,
         maximum=1024,
-        affects="networks",
-        used_by=("critic",),
+        kind="networks",
     )
     batch_norm_momentum: float = setting(
         0.99,
@@ -126,8 +118,8 @@ class NetworkSettings(Section):
         "that each update keeps (1 minus PyTorch's momentum).",
         minimum=0,
         below=1,
-        affects="networks",
-        used_by=("generator",),
+        kind="networks",
+        applies={"generator_normalization": ("batch",)},
     )
     conditioning: str = setting(
         "none",
@@ -136,7 +128,7 @@ class NetworkSettings(Section):
         "or concatenation with the critic's input. Except with none, the generator takes them, "
         "too.",
         choices=CONDITIONINGS,
-        affects="networks",
+        kind="networks",
         common=True,
     )
     latent_size: int = setting(
@@ -144,31 +136,31 @@ class NetworkSettings(Section):
         "Length of a latent vector, drawn from N(0, I).",
         minimum=1,
         maximum=65_536,
-        affects="networks",
+        kind="networks",
     )
     sampling_statistics: str = setting(
         "accumulated",
         "Moments of the generator's batch normalization when sampling: accumulated during "
         "training, or those of each batch of samples (batch).",
         choices=("accumulated", "batch"),
-        affects="networks",
-        changeable_on_resume=True,
-        used_by=("generator",),
+        kind="networks",
+        applies={"generator_normalization": ("batch",)},
+        resume=True,
     )
     precision: str = setting(
         "float32",
         "Precision of convolutions and matrix products: float32 or mixed_bfloat16 "
         "(docs/performance.md).",
         choices=("float32", "mixed_bfloat16"),
-        affects="networks",
-        used_by=("generator", "critic"),
+        kind="networks",
     )
     fused_resampling: str = setting(
         "auto",
         "Compute a convolution of resnet and its resampling as one operation: auto (on, except on "
         "a GPU), on or off. The function and the weights are the same.",
         choices=("auto", "on", "off"),
-        affects="nothing",
+        kind="place",
+        per_process=False,
     )
 
     def __post_init__(self):

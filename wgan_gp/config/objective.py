@@ -3,23 +3,34 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import Any
 
 from ..errors import UserError, printable, shorten
 from .settings import Section, check_value, setting
 
+# What flags can name of losses.ADVERSARIAL_LOSSES and losses.PENALTIES, and help texts say of it.
+# `losses` is not imported here: it does not know the settings, nor they TensorFlow.
+ADVERSARIAL_LOSSES = {
+    "wasserstein": "WGAN",
+    "logistic": "non-saturating",
+    "hinge": "geometric GAN",
+    "least_squares": "LSGAN",
+    "relativistic": "R3GAN, compares each sample with a real example",
+}
+# Those that differentiate the gradient of the critic, which can be combined.
+GRADIENT_PENALTIES = {
+    "two_sided": "WGAN-GP, between real and fake examples",
+    "one_sided": "WGAN-LP, between real and fake examples",
+    "zero_centred": "0-GP, between real and fake examples",
+    "r1": "on real examples",
+    "r2": "on fake examples",
+    "dragan": "DRAGAN, around real examples",
+}
+PENALTIES = GRADIENT_PENALTIES | {
+    "weight_clipping": "WGAN, limits the weights instead",
+    "none": "no penalty",
+}
 _LIMITS = {"minimum": 0, "maximum": None, "above": None, "below": None, "choices": ()}
-
-
-def parse_adversarial_loss(name: str, value: Any) -> str:
-    """Returns the name of an adversarial loss.
-
-    Raises:
-      UserError: If there is no such loss.
-    """
-    limits = {**_LIMITS, "choices": tuple(ObjectiveSettings.losses.ADVERSARIAL_LOSSES)}
-    check_value(name, value, str, limits)
-    return value
 
 
 def parse_penalty(name: str, value: Any) -> str:
@@ -32,17 +43,16 @@ def parse_penalty(name: str, value: Any) -> str:
     Raises:
       UserError: If it is not text, a name is unknown, or the penalties cannot be combined.
     """
-    penalties = ObjectiveSettings.losses.PENALTIES
     check_value(name, value, str, {**_LIMITS, "minimum": None})
     names = [part.strip() for part in value.split(",")]
     flag = f"--{name}={printable(shorten(value))}"
     for each in names:
-        if each not in penalties:
+        if each not in PENALTIES:
             unknown = "is unknown"
             if len(names) > 1:
                 unknown = f"contains {printable(shorten(repr(each)))}, which is unknown"
-            raise UserError(f"{flag} {unknown}", f"use one of {', '.join(penalties)}")
-        if len(names) > 1 and penalties[each].function is None:
+            raise UserError(f"{flag} {unknown}", f"use one of {', '.join(PENALTIES)}")
+        if len(names) > 1 and each not in GRADIENT_PENALTIES:
             raise UserError(f"{flag} cannot be combined", f"omit {each}")
         if names.count(each) > 1:
             raise UserError(f"{flag} contains {each} twice", "give each penalty once")
@@ -78,25 +88,20 @@ class ObjectiveSettings(Section):
     """The losses; docs/losses.md has the equation and the paper of each.
 
     The names are those of the parameters of losses.GanObjective.
-
-    Attributes:
-      losses: The package `losses`, whose names and limits these settings have. It is handed over
-        once, by `wgan_gp` when it is imported. Nothing here imports TensorFlow.
     """
-
-    losses: ClassVar[Any]
 
     adversarial_loss: str = setting(
         "wasserstein",
         "Adversarial loss:",
-        parse=parse_adversarial_loss,
-        affects="training",
+        choices=ADVERSARIAL_LOSSES,
+        kind="training",
     )
     penalty: str = setting(
         "two_sided",
         "Penalty on the norm of the critic's gradient, or several with commas, such as r1,r2:",
+        choices=PENALTIES,
         parse=parse_penalty,
-        affects="training",
+        kind="training",
         compared=True,
         common=True,
     )
@@ -105,7 +110,8 @@ class ObjectiveSettings(Section):
         "Weight of the penalty in the critic's loss (lambda; for r1 and r2, gamma / 2). Of several "
         "penalties, one number for each, such as 5,5, or one for all.",
         parse=parse_weight,
-        affects="training",
+        kind="training",
+        applies={"penalty": GRADIENT_PENALTIES},
         compared=True,
         common=True,
     )
@@ -114,44 +120,50 @@ class ObjectiveSettings(Section):
         "Fraction of the penalty's weight that remains after --schedule_steps, along half a "
         "cosine. 1: the weight is constant.",
         minimum=0,
-        affects="training",
+        kind="training",
+        applies={"penalty": GRADIENT_PENALTIES},
     )
     penalty_target: float = setting(
         1.0,
         "Target of the gradient norm for two_sided, one_sided and dragan.",
         minimum=0,
-        affects="training",
+        kind="training",
+        applies={"penalty": ("two_sided", "one_sided", "dragan")},
         compared=True,
     )
     penalty_interval: int = setting(
         1,
         "Apply the penalty only in every k-th critic step, with k times its weight.",
         minimum=1,
-        affects="training",
+        kind="training",
+        applies={"penalty": GRADIENT_PENALTIES},
     )
     clip_value: float = setting(
         0.01,
         "Largest absolute weight that weight_clipping permits in the critic.",
         above=0,
-        affects="training",
+        kind="training",
+        applies={"penalty": ("weight_clipping",)},
     )
     drift_weight: float = setting(
         0.0,
         "Weight of D(real)^2, which keeps scores near 0 (0.001 in ProGAN).",
         minimum=0,
-        affects="training",
+        kind="training",
     )
     critic_class_weight: float = setting(
         1.0,
         "Weight of acgan's cross-entropy on real images in the critic's loss.",
         minimum=0,
-        affects="training",
+        kind="training",
+        applies={"conditioning": ("acgan",)},
     )
     generator_class_weight: float = setting(
         0.1,
         "Weight of acgan's cross-entropy on samples in the generator's loss.",
         minimum=0,
-        affects="training",
+        kind="training",
+        applies={"conditioning": ("acgan",)},
     )
 
     def __post_init__(self):
@@ -169,20 +181,3 @@ class ObjectiveSettings(Section):
         """The weight of the penalty, or those of several penalties."""
         weight = self.penalty_weight
         return weight if isinstance(weight, float) else tuple(map(float, weight.split(",")))
-
-    @property
-    def has_gradient_penalty(self) -> bool:
-        """Is True if a penalty differentiates the gradient of the critic."""
-        return self._first_penalty.function is not None  # only one that is alone has no function
-
-    @property
-    def gradient_norm_target(self) -> float:
-        """The gradient norm to which the penalty pulls the critic; 0 if it has none.
-
-        Of several penalties, the first counts, because it determines the logged norm.
-        """
-        return self.penalty_target if self._first_penalty.has_target else 0.0
-
-    @property
-    def _first_penalty(self) -> Any:
-        return self.losses.PENALTIES[self.penalty.split(",", maxsplit=1)[0]]

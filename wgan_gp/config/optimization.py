@@ -18,7 +18,7 @@ class OptimizationSettings(Seeded):
         7500,
         "Total number of iterations, each with n_critic critic steps and one generator step.",
         minimum=1,
-        affects="training",
+        kind="training",
         common=True,
     )
     stop_step: int | None = setting(
@@ -28,14 +28,14 @@ class OptimizationSettings(Seeded):
         "that reaches it. The schedules still follow --train_steps, and a larger value continues "
         "the run. Default: --train_steps.",
         minimum=1,
-        affects="nothing",
+        kind="output",
     )
     n_critic: int = setting(
         5,
         "Critic steps per generator step.",
         minimum=1,
         maximum=10_000,
-        affects="training",
+        kind="training",
         compared=True,
         common=True,
     )
@@ -44,7 +44,7 @@ class OptimizationSettings(Seeded):
         "Number of real images in a critic step, over all replicas.",
         minimum=1,
         maximum=2**20,
-        affects="training",
+        kind="training",
         compared=True,
         common=True,
     )
@@ -53,7 +53,7 @@ class OptimizationSettings(Seeded):
         "Number of samples in a generator step, over all replicas. Default: --batch_size.",
         minimum=1,
         maximum=2**20,
-        affects="training",
+        kind="training",
     )
     accumulate: int = setting(
         1,
@@ -62,22 +62,21 @@ class OptimizationSettings(Seeded):
         "each micro-batch of a generator step.",
         minimum=1,
         maximum=2**20,
-        affects="training",
+        kind="training",
     )
     steps_per_loop: int = setting(
         50,
         "Iterations per call from Python. Summaries, samples and checkpoints are written between "
         "the calls.",
         minimum=1,
-        affects="nothing",
-        of_run=True,
+        kind="output",
     )
     optimizer: str = setting(
         "adam",
         "Optimizer of both networks: adam, adamw (with --weight_decay), rmsprop (whose decay rate "
         "is --beta_2), or lion.",
         choices=OPTIMIZERS,
-        affects="training",
+        kind="training",
         compared=True,
     )
     weight_decay: float = setting(
@@ -85,7 +84,8 @@ class OptimizationSettings(Seeded):
         "Decoupled weight decay of --optimizer=adamw or lion: the fraction of a weight, times the "
         "learning rate, that an update takes away.",
         minimum=0,
-        affects="training",
+        kind="training",
+        requires={"optimizer": ("adamw", "lion")},
         compared=True,
     )
     gradient_clip_norm: float = setting(
@@ -93,13 +93,14 @@ class OptimizationSettings(Seeded):
         "Largest norm of the gradient of all weights of a network, over all replicas; larger ones "
         "are scaled down to it. 0: no limit.",
         minimum=0,
-        affects="training",
+        kind="training",
+        requires={"optimizer": OPTIMIZERS[:-1]},
     )
     critic_learning_rate: float = setting(
         1e-3,
         "Learning rate of the critic.",
         above=0,
-        affects="training",
+        kind="training",
         compared=True,
         common=True,
     )
@@ -107,7 +108,7 @@ class OptimizationSettings(Seeded):
         1e-3,
         "Learning rate of the generator.",
         above=0,
-        affects="training",
+        kind="training",
         compared=True,
         common=True,
     )
@@ -116,7 +117,8 @@ class OptimizationSettings(Seeded):
         "Decay rate of the mean gradient, of adam, adamw and lion.",
         minimum=0,
         below=1,
-        affects="training",
+        kind="training",
+        requires={"optimizer": ("adam", "adamw", "lion", PYTHON)},
         compared=True,
     )
     beta_2: float = setting(
@@ -124,7 +126,7 @@ class OptimizationSettings(Seeded):
         "Decay rate of the mean squared gradient, of adam, adamw and rmsprop; lion's second rate.",
         minimum=0,
         below=1,
-        affects="training",
+        kind="training",
         compared=True,
     )
     beta_2_end: float | None = setting(
@@ -133,28 +135,31 @@ class OptimizationSettings(Seeded):
         "Default: it is constant.",
         minimum=0,
         below=1,
-        affects="training",
+        kind="training",
+        requires={"optimizer": ("adam", "adamw")},
     )
     learning_rate_schedule: str = setting(
         "linear",
         "Learning rates over time: constant, or linear or cosine decay to --learning_rate_end in "
         "--schedule_steps.",
         choices=("constant", "linear", "cosine"),
-        affects="training",
+        kind="training",
     )
     learning_rate_end: float = setting(
         0.0,
         "Fraction of the initial learning rates at which linear and cosine decay end.",
         minimum=0,
         maximum=1,
-        affects="training",
+        kind="training",
+        applies={"learning_rate_schedule": ("linear", "cosine")},
     )
     schedule_steps: int | None = setting(
         None,
         "Iterations until the end of the schedules, whose last values then stay. Default: "
         "--train_steps.",
         minimum=1,
-        affects="training",
+        kind="training",
+        applies={"learning_rate_schedule": ("linear", "cosine")},
     )
     generator_ema_decay: float = setting(
         0.0,
@@ -162,7 +167,7 @@ class OptimizationSettings(Seeded):
         "which samples are then drawn. 0: no average.",
         minimum=0,
         below=1,
-        affects="training",
+        kind="training",
         common=True,
     )
     generator_ema_half_life: int | None = setting(
@@ -170,36 +175,27 @@ class OptimizationSettings(Seeded):
         "Half-life of the moving average of the generator, in images (500000), in place of "
         "--generator_ema_decay. Default: the decay applies.",
         minimum=1,
-        affects="training",
+        kind="training",
     )
     generator_ema_ramp: float = setting(
         0.05,
         "Upper limit of the half-life as a fraction of the number of images so far, so that the "
         "initial weights are forgotten. 0: no limit.",
         minimum=0,
-        affects="training",
+        kind="training",
+        applies={"generator_ema_half_life": True},
     )
     on_nonfinite: str = setting(
         "stop",
         "Reaction to a loss or weight that is not finite: stop, or rollback, which continues from "
         "the last checkpoint with new noise, at most three times.",
         choices=("stop", "rollback"),
-        affects="nothing",
+        kind="output",
     )
 
     def check_optimizer(self) -> None:
-        """Raises UserError if a setting does not apply to the optimizer."""
+        """Raises UserError if an optimizer lacks a setting without which it is another one."""
         flag = f"--optimizer={self.optimizer}"
-        if self.weight_decay and self.optimizer not in ("adamw", "lion"):
-            raise UserError(
-                f"--weight_decay={self.weight_decay} does not apply to {flag}",
-                "use --optimizer=adamw or lion, or omit it",
-            )
-        if self.gradient_clip_norm and self.optimizer == PYTHON:
-            raise UserError(
-                f"--gradient_clip_norm={self.gradient_clip_norm} does not apply to {flag}",
-                "pass optimizers with global_clipnorm",
-            )
         if self.optimizer == "adamw" and not self.weight_decay:
             raise UserError(f"{flag} without weight decay is adam", "add --weight_decay=0.01")
         if self.optimizer == "lion" and not self.beta_1:
@@ -207,13 +203,6 @@ class OptimizationSettings(Seeded):
                 f"{flag} with --beta_1=0 forgets its momentum",
                 "add --beta_1=0.9 --beta_2=0.99, as in its paper",
             )
-        if self.optimizer == "rmsprop" and self.beta_1:
-            raise UserError(
-                f"{flag} has no mean gradient, which --beta_1={self.beta_1} describes",
-                "omit --beta_1",
-            )
-        if self.beta_2_end is not None and self.optimizer not in ("adam", "adamw"):
-            raise UserError(f"--beta_2_end={self.beta_2_end} does not apply to {flag}", "omit it")
 
     @property
     def generator_batch(self) -> int:

@@ -1,4 +1,4 @@
-"""The settings of what a run writes, and of the modes that use a saved run."""
+"""The settings of what training writes, and of the modes that use a saved run."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _parse_checkpoint(name: str, value: Any) -> str:
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings(Section):
-    """The run directory, the intervals of its files, and the output of the other modes.
+    """The run directory, and the intervals of its files.
 
     An interval is a number of iterations; 0 means only at the end of training.
     """
@@ -39,86 +39,79 @@ class OutputSettings(Section):
         None,
         "Run directory, any path that TensorFlow can open (local, gs://). Default: runs/<dataset>.",
         path=True,
-        per_process=True,
-        affects="nothing",
+        kind="place",
         common=True,
     )
     summary_interval: int = setting(
         100,
         "Iterations between summaries. 0: only at the end.",
         minimum=0,
-        affects="nothing",
+        kind="output",
     )
     sample_interval: int = setting(
         500,
         "Iterations between sample grids. 0: only at the end.",
         minimum=0,
-        affects="nothing",
+        kind="output",
     )
     checkpoint_interval: int = setting(
         500,
         "Iterations between checkpoints. 0: only at the end.",
         minimum=0,
-        affects="nothing",
+        kind="output",
     )
     keep_checkpoints: int = setting(
         5,
         "Number of newest checkpoints to keep.",
         minimum=1,
-        affects="nothing",
+        kind="output",
     )
     keep_checkpoint_interval: int = setting(
         0,
         "Keep the first checkpoint at or after each multiple of this many iterations forever. 0: "
         "none.",
         minimum=0,
-        affects="nothing",
+        kind="output",
     )
     keep_best: str | None = setting(
         None,
         "Metric of the evaluations, such as fid, whose best checkpoint is also kept, in "
         "checkpoints/best (docs/reliability.md). Needs --evaluate_interval. Default: none.",
-        affects="nothing",
+        kind="output",
+        requires={"evaluate_interval": True},
     )
     stop_early: str | None = setting(
         None,
         "End training after a number of evaluations without improvement, as METRIC:NUMBER, such as "
         "fid:5. Needs --evaluate_interval. Default: --train_steps iterations.",
-        affects="nothing",
+        kind="output",
+        requires={"evaluate_interval": True},
     )
     writers: str | None = setting(
         None,
         "Further writers of curves and images, separated by commas: wandb, mlflow, or your own, "
         "FILE.py:NAME or MODULE:NAME (docs/writers.md).",
-        per_process=True,
-        affects="nothing",
+        kind="place",
     )
     compare: str | None = setting(
         None,
         "Further settings and metrics in which TensorBoard's HParams compares runs, separated by "
         "commas, such as latent_size,evaluation/fid. A name with a slash is a metric.",
-        affects="nothing",
+        kind="output",
     )
     hooks: str | None = setting(
         None,
         "Actions of your own between loops, FILE.py:NAME or MODULE:NAME, separated by commas "
         "(docs/python.md).",
-        per_process=True,
-        affects="nothing",
-    )
-    checkpoint: str = setting(
-        "latest",
-        "Checkpoint that --mode=sample, evaluate and export use, and that "
-        "--restore_from starts from: latest, best (of --keep_best), or a number of iterations.",
-        parse=_parse_checkpoint,
-        affects="nothing",
+        kind="place",
     )
     restore_from: str | None = setting(
         None,
         "Start a new run from another run's checkpoint: its run directory, or one of its "
         "checkpoints/ckpt-N. Once the new run has a checkpoint, it continues from its own.",
         path=True,
-        affects="training",
+        kind="training",
+        per_process=False,
     )
     restore: str | None = setting(
         None,
@@ -126,161 +119,23 @@ class OutputSettings(Section):
         "generator, critic or both. Training starts at iteration 0 with new optimizers "
         "(docs/reliability.md). Default: continue that run, which must have the same networks.",
         choices=("generator", "critic", "both"),
-        affects="training",
-        changeable_on_resume=True,
+        kind="training",
+        requires={"restore_from": True, "mode": ("train", "compile")},
+        resume=True,
         of_run=False,
     )
     evaluate_interval: int = setting(
         0,
         "Iterations between evaluations during training. 0: no evaluations.",
         minimum=0,
-        affects="nothing",
+        kind="output",
         common=True,
     )
     profile_steps: str | None = setting(
         None,
         "Iterations to profile for TensorBoard, as FIRST,LAST.",
-        per_process=True,
-        affects="nothing",
+        kind="place",
     )
-    evaluate_samples: int = setting(
-        10_000,
-        "Number of samples to evaluate, and maximum number of real examples.",
-        minimum=2,
-        maximum=1_000_000,
-        affects="samples",
-    )
-    feature_extractor: str | None = setting(
-        None,
-        "Network that computes the features for FID and the other metrics: classifier (small, "
-        "trained on the run's own labeled images), inception (TF-GAN's, downloaded), or a Keras "
-        "file or SavedModel (only from a source you trust, because it can run code). none: compare "
-        "the values themselves, as for tables and signals (docs/evaluation.md). Default: "
-        "classifier for labeled images of at most 32 pixels, otherwise inception; none for data "
-        "that is not pictures.",
-        path=True,
-        affects="samples",
-        of_run=EXTRACTORS,
-        needed_by=("evaluate",),
-    )
-    sample_format: str | None = setting(
-        None,
-        "Output of --mode=sample: grid or interpolation (one PNG file), png (a folder of PNG "
-        "files), npz or npy (arrays), csv (a table), or parquet (a typed table). Default: npz, "
-        "npy, csv or parquet if --output ends so, otherwise grid.",
-        choices=("grid", "interpolation", "png", "npz", "npy", "csv", "parquet"),
-        affects="nothing",
-    )
-    num_samples: int = setting(
-        64,
-        "Number of samples that --mode=sample draws.",
-        minimum=1,
-        maximum=1_000_000,
-        affects="nothing",
-    )
-    sample_seed: int | None = setting(
-        None,
-        "Seed of the noise of the samples. Default: --seed.",
-        minimum=0,
-        affects="samples",
-    )
-    sample_class: int | None = setting(
-        None,
-        "Class of the samples of a conditional run. Default: all classes in turn.",
-        minimum=0,
-        maximum=1_000_000,
-        affects="nothing",
-    )
-    sample_conditions: str | None = setting(
-        None,
-        "Conditions of the samples, in the units of the data: numbers separated by commas, several "
-        "conditions separated by semicolons, or a .npy or .csv file with a condition in each row. "
-        "With --sample_format=interpolation, rows move from the first to the last. Default: "
-        "conditions of the data.",
-        affects="nothing",
-    )
-    output: str | None = setting(
-        None,
-        "Path of the output of --mode=sample, score and export and of the picture of --closest, by "
-        "default in --model_dir; or of the statistics of --reference, by default none.",
-        path=True,
-        per_process=True,
-        affects="nothing",
-    )
-
-    closest: int = setting(
-        0,
-        "Number of samples that --mode=evaluate draws next to the training images closest to them, "
-        "to see whether they are copies. 0: none.",
-        minimum=0,
-        maximum=1000,
-        affects="nothing",
-    )
-    samples: str | None = setting(
-        None,
-        "Folder of images that --mode=evaluate compares with --reference, in place of the samples "
-        "of a run.",
-        path=True,
-        per_process=True,
-        affects="nothing",
-    )
-    reference: str | None = setting(
-        None,
-        "Real images for --samples: a folder, or a .npz file of their statistics, as --output, "
-        "pytorch-fid and clean-fid write it.",
-        path=True,
-        per_process=True,
-        affects="nothing",
-    )
-
-    @property
-    def is_comparison(self) -> bool:
-        """Is True if --mode=evaluate compares images without a run; see `check_comparison`."""
-        return self.samples is not None or self.reference is not None
-
-    def check_comparison(self, mode: str) -> None:
-        """Raises UserError unless --samples and --reference fit the mode and each other."""
-        if not self.is_comparison:
-            return
-        given = f"--samples={self.samples}" if self.samples else f"--reference={self.reference}"
-        if mode != "evaluate":
-            raise UserError(f"{shorten(given)} applies only to --mode=evaluate", "omit it")
-        if self.reference is None:
-            raise UserError(
-                f"{shorten(given)} needs images to compare with",
-                "add --reference, a folder or a .npz file of statistics",
-            )
-        if self.samples is None and self.output is None:
-            raise UserError(
-                f"{shorten(given)} needs images that are compared with it, or a file for its "
-                "statistics",
-                "add --samples=FOLDER (of a run: --mode=sample --sample_format=png writes it), or "
-                "--output=FILE.npz",
-            )
-        if self.samples is None and str(self.reference).lower().endswith(".npz"):
-            raise UserError(
-                f"{shorten(given)} is a file of statistics already",
-                "give a folder of images, or add --samples=FOLDER",
-            )
-        if self.output is not None and not self.output.lower().endswith(".npz"):
-            raise UserError(
-                f"--output={shorten(self.output)} does not end in .npz", "give a .npz file"
-            )
-
-    def check_output(self, mode: str) -> None:
-        """Raises UserError if --output is given to a mode that has no output of its own."""
-        if self.output is not None and mode not in SAVED_RUN_MODES:
-            raise UserError(
-                f"--output={shorten(self.output)} does not apply to --mode={mode}",
-                "add --mode=sample or export, or omit it",
-            )
-
-    @property
-    def format_of_samples(self) -> str:
-        """The format of --mode=sample."""
-        ending = (self.output or "").rpartition(".")[2].lower()
-        is_format = ending in ("npz", "npy", "csv", "parquet")
-        return self.sample_format or (ending if is_format else "grid")
 
     @property
     def patience(self) -> tuple[str, int] | None:
@@ -298,20 +153,6 @@ class OutputSettings(Section):
                 "give a metric and a number of evaluations, such as fid:5",
             )
         return metric, int(count)
-
-    def check_feature_extractor(self, kind: str, data: str) -> None:
-        """Raises UserError if --feature_extractor is for images, and the data has none.
-
-        Args:
-          kind: What the data contains: "points", "signals", "images" or "volumes".
-          data: The name of the data, for messages.
-        """
-        if kind != "images" and self.feature_extractor not in (None, "none"):
-            raise UserError(
-                f"--feature_extractor={shorten(self.feature_extractor)} is for images, but {data} "
-                f"contains {kind}",
-                "omit --feature_extractor",
-            )
 
     def check_ranking(self, usable: Sequence[str] = RANKING, data: str = "") -> None:
         """Raises UserError unless --keep_best and --stop_early name metrics of evaluations.
@@ -332,12 +173,177 @@ class OutputSettings(Section):
                     "value",
                     f"use {listed(usable)}",
                 )
-            if not self.evaluate_interval:
-                raise UserError(
-                    f"{flag} needs evaluations during training", "add --evaluate_interval"
-                )
 
     @property
     def compared(self) -> tuple[str, ...]:
         """The names in --compare."""
         return tuple(name.strip() for name in (self.compare or "").split(",") if name.strip())
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class UseSettings(Section):
+    """What the modes that use a saved run have in common."""
+
+    checkpoint: str = setting(
+        "latest",
+        "Checkpoint that --mode=sample, evaluate and export use, and that "
+        "--restore_from starts from: latest, best (of --keep_best), or a number of iterations.",
+        parse=_parse_checkpoint,
+        kind="output",
+    )
+    output: str | None = setting(
+        None,
+        "Path of the output of --mode=sample, score and export and of the picture of --closest, by "
+        "default in --model_dir; or of the statistics of --reference, by default none.",
+        path=True,
+        kind="place",
+        requires={"mode": SAVED_RUN_MODES},
+    )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class EvaluationSettings(UseSettings):
+    """Evaluation: --mode=evaluate, --evaluate_interval and the comparison of two folders."""
+
+    evaluate_samples: int = setting(
+        10_000,
+        "Number of samples to evaluate, and maximum number of real examples.",
+        minimum=2,
+        maximum=1_000_000,
+        kind="output",
+        of_run=True,
+    )
+    feature_extractor: str | None = setting(
+        None,
+        "Network that computes the features for FID and the other metrics: classifier (small, "
+        "trained on the run's own labeled images), inception (TF-GAN's, downloaded), or a Keras "
+        "file or SavedModel (only from a source you trust, because it can run code). none: compare "
+        "the values themselves, as for tables and signals (docs/evaluation.md). Default: "
+        "classifier for labeled images of at most 32 pixels, otherwise inception; none for data "
+        "that is not pictures.",
+        path=True,
+        kind="output",
+        of_run=EXTRACTORS,
+        per_process=False,
+        needed_by=("evaluate",),
+    )
+    closest: int = setting(
+        0,
+        "Number of samples that --mode=evaluate draws next to the training images closest to them, "
+        "to see whether they are copies. 0: none.",
+        minimum=0,
+        maximum=1000,
+        kind="output",
+        applies={"mode": ("evaluate",)},
+    )
+    samples: str | None = setting(
+        None,
+        "Folder of images that --mode=evaluate compares with --reference, in place of the samples "
+        "of a run.",
+        path=True,
+        kind="place",
+        requires={"mode": ("evaluate",), "reference": True},
+    )
+    reference: str | None = setting(
+        None,
+        "Real images for --samples: a folder, or a .npz file of their statistics, as --output, "
+        "pytorch-fid and clean-fid write it.",
+        path=True,
+        kind="place",
+        requires={"mode": ("evaluate",)},
+    )
+
+    @property
+    def is_comparison(self) -> bool:
+        """Is True if --mode=evaluate compares images without a run; see `check_comparison`."""
+        return self.samples is not None or self.reference is not None
+
+    def check_comparison(self) -> None:
+        """Raises UserError unless --samples, --reference and --output fit each other."""
+        if not self.is_comparison:
+            return
+        given = f"--reference={self.reference}"
+        if self.samples is None and self.output is None:
+            raise UserError(
+                f"{shorten(given)} needs images that are compared with it, or a file for its "
+                "statistics",
+                "add --samples=FOLDER (of a run: --mode=sample --sample_format=png writes it), or "
+                "--output=FILE.npz",
+            )
+        if self.samples is None and str(self.reference).lower().endswith(".npz"):
+            raise UserError(
+                f"{shorten(given)} is a file of statistics already",
+                "give a folder of images, or add --samples=FOLDER",
+            )
+        if self.output is not None and not self.output.lower().endswith(".npz"):
+            raise UserError(
+                f"--output={shorten(self.output)} does not end in .npz", "give a .npz file"
+            )
+
+    def check_feature_extractor(self, kind: str, data: str) -> None:
+        """Raises UserError if --feature_extractor is for images, and the data has none.
+
+        Args:
+          kind: What the data contains: "points", "signals", "images" or "volumes".
+          data: The name of the data, for messages.
+        """
+        if kind != "images" and self.feature_extractor not in (None, "none"):
+            raise UserError(
+                f"--feature_extractor={shorten(self.feature_extractor)} is for images, but {data} "
+                f"contains {kind}",
+                "omit --feature_extractor",
+            )
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class SamplingSettings(UseSettings):
+    """Samples: --mode=sample."""
+
+    sample_format: str | None = setting(
+        None,
+        "Output of --mode=sample: grid or interpolation (one PNG file), png (a folder of PNG "
+        "files), npz or npy (arrays), csv (a table), or parquet (a typed table). Default: npz, "
+        "npy, csv or parquet if --output ends so, otherwise grid.",
+        choices=("grid", "interpolation", "png", "npz", "npy", "csv", "parquet"),
+        kind="output",
+        applies={"mode": ("sample",)},
+    )
+    num_samples: int = setting(
+        64,
+        "Number of samples that --mode=sample draws.",
+        minimum=1,
+        maximum=1_000_000,
+        kind="output",
+        applies={"mode": ("sample",)},
+    )
+    sample_seed: int | None = setting(
+        None,
+        "Seed of the noise of the samples. Default: --seed.",
+        minimum=0,
+        kind="output",
+        of_run=True,
+    )
+    sample_class: int | None = setting(
+        None,
+        "Class of the samples of a conditional run. Default: all classes in turn.",
+        minimum=0,
+        maximum=1_000_000,
+        kind="output",
+        applies={"mode": ("sample",)},
+    )
+    sample_conditions: str | None = setting(
+        None,
+        "Conditions of the samples, in the units of the data: numbers separated by commas, several "
+        "conditions separated by semicolons, or a .npy or .csv file with a condition in each row. "
+        "With --sample_format=interpolation, rows move from the first to the last. Default: "
+        "conditions of the data.",
+        kind="output",
+        applies={"mode": ("sample",)},
+    )
+
+    @property
+    def format_of_samples(self) -> str:
+        """The format of --mode=sample."""
+        ending = (self.output or "").rpartition(".")[2].lower()
+        is_format = ending in ("npz", "npy", "csv", "parquet")
+        return self.sample_format or (ending if is_format else "grid")

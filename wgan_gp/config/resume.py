@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def differences(config: Config, saved: dict[str, Any]) -> list[str]:
     """Returns the differences from a saved configuration that prevent a resume.
 
-    Settings declared changeable_on_resume may differ. train_steps and schedule_steps may differ if
+    Settings declared with `resume` may differ. train_steps and schedule_steps may differ if
     the schedules are constant or have the same length.
 
     Args:
@@ -74,7 +74,7 @@ def _fixed_differences(config: Config, saved: dict[str, Any]) -> dict[str, Any]:
     found = {}
     for field in dataclasses.fields(config):
         old = saved.get(field.name, field.default)
-        changeable = field.metadata["changeable_on_resume"] or (
+        changeable = field.metadata["resume"] or (
             field.name in ("train_steps", "schedule_steps") and same_schedule
         )
         if _is_same_code(config, saved, field.name):

@@ -10,17 +10,15 @@ import math
 import os
 import struct
 import unicodedata
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
 
 from ..errors import UserError, printable, shorten
 
 PYTHON = "python"  # the value of a setting for an object that was passed to wgan_gp.train
-# What depends on a setting; see `setting`.
-AFFECTS = ("data", "networks", "training", "samples", "nothing")
 SAVED_RUN_MODES = ("evaluate", "sample", "export")
 LARGEST = 2**31 - 1  # of a whole number that has no tighter bound
-KINDS: dict[type, str] = {
+TYPES: dict[type, str] = {
     bool: "true or false",
     int: "a whole number",
     float: "a number",
@@ -29,93 +27,162 @@ KINDS: dict[type, str] = {
 _FLOAT32_MAX = 3.4028234e38
 _FLOAT32_TINY = 1.1754944e-38  # most devices flush smaller numbers to 0
 # Annotations are strings in modules that import annotations from __future__.
-_TYPES = {kind.__name__: kind for kind in KINDS}
+_BY_NAME = {kind.__name__: kind for kind in TYPES}
+
+
+@dataclasses.dataclass(frozen=True)
+class Kind:
+    """What the kind of a setting decides.
+
+    Attributes:
+      resume: Whether a resumed run may have another value.
+      of_run: Whether a saved run decides the value in the modes that use it; a tuple permits only
+        these values. All others are taken from the command line alone, because config.json may
+        come from another person: it must not decide which files or code are read, where a mode
+        writes, or what it connects to.
+      per_process: Whether processes that train together may have different values. All others
+        determine what is computed, and when the processes wait for each other.
+      needed_by: The modes that use a saved run and need a setting that names code or a path. They
+        use its value in config.json only if the command line names it, too.
+    """
+
+    resume: bool
+    of_run: bool | tuple[str, ...]
+    per_process: bool
+    needed_by: tuple[str, ...] = ()
+
+
+KINDS = {
+    # The examples, with which samples are compared.
+    "data": Kind(resume=False, of_run=True, per_process=False, needed_by=("evaluate",)),
+    # The functions that the networks compute.
+    "networks": Kind(resume=False, of_run=True, per_process=False, needed_by=SAVED_RUN_MODES),
+    # Anything else that the trained weights depend on.
+    "training": Kind(resume=False, of_run=True, per_process=False),
+    # Where something is computed, read or shown.
+    "place": Kind(resume=True, of_run=False, per_process=True),
+    # When or what a run or a mode writes.
+    "output": Kind(resume=True, of_run=False, per_process=False),
+}
 
 
 def setting(
     default: Any,
     help: str,
     *,
-    affects: str,
+    kind: str,
     minimum: float | None = None,
     maximum: float | None = None,
     above: float | None = None,
     below: float | None = None,
-    choices: tuple[Any, ...] = (),
+    choices: Collection[Any] = (),
     parse: Callable[[str, Any], Any] | None = None,
-    changeable_on_resume: bool | None = None,
-    of_run: bool | tuple[str, ...] | None = None,
-    needed_by: tuple[str, ...] = (),
+    applies: Mapping[str, Any] | None = None,
+    requires: Mapping[str, Any] | None = None,
     path: bool = False,
-    per_process: bool = False,
     user_code: bool = False,
-    used_by: tuple[str, ...] = (),
     compared: bool = False,
     common: bool = False,
+    **exceptions: Any,
 ) -> Any:
     """Declares a setting as a field of a dataclass.
 
     Args:
       default: The default value. None also declares that the setting may be None.
       help: The text that --help prints.
-      affects: What depends on the setting. "data": the examples, with which samples are compared;
-        "networks": the functions that the networks compute; "training": anything else of the
-        trained weights; "samples": what a trained run draws and evaluates; "nothing": only how,
-        when or where it is computed or written.
+      kind: A key of KINDS, which decides how the setting is treated.
       minimum, maximum: The inclusive limits of the value. The maximum of an integer defaults to
         LARGEST. It is lower where larger values would only overflow or fill the memory.
       above, below: The exclusive limits of the value.
-      choices: The permitted values. Empty permits all values.
+      choices: The permitted values, or their descriptions by value. Empty permits all values.
       parse: Takes the name of the setting and a value, checks the value and returns it in the form
         that a configuration has. It replaces the other checks of the value.
-      changeable_on_resume: Whether a resumed run may have another value. Default: for a path, and
-        if the trained weights do not depend on the setting.
-      of_run: Whether the setting describes a saved run, so that the modes that use one take it from
-        its config.json; a tuple permits only these values. All other settings are taken from the
-        command line alone, because config.json may come from another person: it must not decide
-        which files or code are read, where a mode writes, or what it connects to. Default: unless
-        the setting affects nothing or is a path.
-      needed_by: The modes that use a saved run and need the setting. If its value in config.json
-        names code, a path or a server, these modes use it only if the command line names it, too.
-      path: Whether the value is a path, in which a leading ~ means the home directory.
-      per_process: Whether processes that train together may have different values. All other
-        settings must be equal, because they determine what is computed and when the processes wait
-        for each other.
+      applies: The values of other settings with which this one has an effect; see `unmet`. A run
+        warns of other values than the default, because one flagfile may serve several runs.
+      requires: Likewise, but other values than the default are an error.
+      path: Whether the value is a path, in which a leading ~ means the home directory. The content
+        of a path decides, so its value is treated as a "place", whatever it is needed for.
       user_code: Whether the value may name code of the user. config.json then has the hash of its
         file as the setting NAME_sha256.
-      used_by: The networks, generator or critic, that read the setting from their design.
       compared: Whether TensorBoard's HParams compares runs in the setting.
-      common: Whether --help shows the setting in its first section.
+      common: Whether --help shows the setting.
+      exceptions: Attributes of `Kind` in which the setting differs from its kind.
     """
+    place = dataclasses.asdict(KINDS["place"]) | {"needed_by": KINDS[kind].needed_by}
     metadata = {
         "help": help,
-        "affects": affects,
+        "kind": kind,
         "minimum": minimum,
         "maximum": maximum,
         "above": above,
         "below": below,
         "choices": choices,
         "parse": parse,
-        "changeable_on_resume": (
-            path or affects in ("samples", "nothing")
-            if changeable_on_resume is None
-            else changeable_on_resume
-        ),
-        "of_run": not (path or affects == "nothing") if of_run is None else of_run,
-        "needed_by": needed_by,
+        "applies": applies or {},
+        "requires": requires or {},
         "path": path,
-        "per_process": per_process,
         "user_code": user_code,
-        "used_by": used_by,
         "compared": compared,
         "common": common,
     }
-    return dataclasses.field(default=default, metadata=metadata)
+    treatment = place if path else dataclasses.asdict(KINDS[kind])
+    return dataclasses.field(default=default, metadata=metadata | treatment | exceptions)
 
 
 def recorded() -> Any:
     """Declares a value that config.json records but that is not a flag: an optional text."""
-    return setting(None, "", affects="nothing", of_run=True)
+    return setting(None, "", kind="output", of_run=True)
+
+
+def unmet(
+    declared: str, settings: Section, also: Mapping[str, Any] | None = None
+) -> Iterator[tuple[str, Any, str, Any, Any]]:
+    """Yields the settings without an effect: those that another setting switches off.
+
+    A condition is the values that the other setting may have, of which a text with commas may
+    contain one; or True for any value but None, False and 0; or False for none but these.
+
+    Args:
+      declared: "applies" or "requires"; see `setting`.
+      settings: A configuration.
+      also: Values of other names that conditions may contain, and replacements of settings.
+
+    Yields:
+      The name and the value of the setting, the name and the value of the other one, and the
+      condition.
+    """
+    values = dataclasses.asdict(settings) | dict(also or {})
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if value == field.default:
+            continue
+        for other, condition in field.metadata[declared].items():
+            if other not in values:
+                continue
+            found = values[other]
+            if isinstance(condition, bool):
+                is_met = bool(found) == condition
+            else:
+                parts = found.split(",") if isinstance(found, str) else [found]
+                is_met = not set(parts).isdisjoint(condition)
+            if not is_met:
+                yield field.name, value, other, found, condition
+
+
+def check_requirements(settings: Section, also: Mapping[str, Any] | None = None) -> None:
+    """Raises UserError if a setting requires other values of other settings; see `unmet`."""
+    for name, value, other, found, condition in unmet("requires", settings, also):
+        flag = f"--{name}={printable(shorten(as_text(value)))}"
+        if condition is True:
+            raise UserError(f"{flag} needs --{other}", f"add --{other}, or omit it")
+        if condition is False:
+            raise UserError(f"{flag} and --{other}={found} exclude each other", "omit one of them")
+        if not hasattr(settings, other):  # a property of the data
+            raise UserError(f"{flag} does not apply to {found}", "omit it")
+        usable = " or ".join(each for each in condition if each != PYTHON)
+        raise UserError(
+            f"{flag} does not apply to --{other}={found}", f"use --{other}={usable}, or omit it"
+        )
 
 
 def has_flag(field: dataclasses.Field) -> bool:
@@ -162,7 +229,7 @@ class Seeded(Section):
         0,
         "Seed of the initial weights, the noise and the order of the data. A seed gives the same "
         "run on any number of replicas.",
-        affects="training",
+        kind="training",
         minimum=0,
         compared=True,
         common=True,
@@ -190,7 +257,7 @@ def value_type(field: dataclasses.Field) -> type:
 
     It is str for a setting that may also be text.
     """
-    return _TYPES[str(field.type).removesuffix(" | None").rpartition(" | ")[2]]
+    return _BY_NAME[str(field.type).removesuffix(" | None").rpartition(" | ")[2]]
 
 
 def as_text(value: Any) -> str:
@@ -209,7 +276,7 @@ def check_value(name: str, value: Any, kind: type, limits: Mapping[str, Any]) ->
     """
     if not _is_a(kind, value):
         raise UserError(
-            f"--{name}={shorten(repr(value))} is not {KINDS[kind]}", f"give {KINDS[kind]}"
+            f"--{name}={shorten(repr(value))} is not {TYPES[kind]}", f"give {TYPES[kind]}"
         )
     flag = f"--{name}={printable(shorten(str(value)))}"
     if limits["choices"] and value not in limits["choices"]:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import numpy as np
 import tensorflow as tf
 
-from ..config import OutputSettings
+from ..config import EvaluationSettings
 from ..data.datasets import BUILT_IN, Dataset
 from ..data.spec import KINDS
 from ..errors import UserError
@@ -46,7 +46,7 @@ class Evaluator(Protocol):
 
 
 def open_evaluator(
-    settings: OutputSettings,
+    settings: EvaluationSettings,
     devices: Devices,
     sampler: Sampler,
     examples: Examples,
@@ -69,7 +69,7 @@ def open_evaluator(
 
 
 def make_evaluator(
-    settings: OutputSettings,
+    settings: EvaluationSettings,
     strategy: tf.distribute.Strategy,
     sampler: Sampler,
     examples: Examples,
@@ -93,7 +93,7 @@ def make_evaluator(
 
 
 def _choose_evaluator(
-    settings: OutputSettings,
+    settings: EvaluationSettings,
     strategy: tf.distribute.Strategy,
     sampler: Sampler,
     examples: Examples,

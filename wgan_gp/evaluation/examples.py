@@ -29,7 +29,7 @@ from ..runtime.streams import is_terminal
 # The settings that determine the examples and their order. The seed is one of them, because only
 # the first examples of an epoch of a large dataset are read.
 _DATA_SETTINGS = (
-    *(name for name, what in settings_with("affects", DataSettings).items() if what == "data"),
+    *(name for name, what in settings_with("kind", DataSettings).items() if what == "data"),
     "seed",
 )
 _FORMAT = 3  # the version of the cache's format

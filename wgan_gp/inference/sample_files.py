@@ -13,7 +13,7 @@ import tensorflow as tf
 import tqdm
 from absl import logging
 
-from ..config import OutputSettings
+from ..config import SamplingSettings
 from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
 from ..data.sources.tables.tables import require_package
@@ -43,7 +43,7 @@ ENDINGS = {"grid": ".png", "interpolation": ".png", "png": "", "npz": ".npz"}
 ENDINGS |= {"npy": ".npy", "csv": ".csv", "parquet": ".parquet"}
 
 
-def check(settings: OutputSettings, spec: DataSpec) -> None:
+def check(settings: SamplingSettings, spec: DataSpec) -> None:
     """Checks the settings of --mode=sample, before anything is restored.
 
     Args:
@@ -110,7 +110,7 @@ def check(settings: OutputSettings, spec: DataSpec) -> None:
             check_new_folder(folder, settings.output)
 
 
-def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | Selection | None:
+def read_conditions(settings: SamplingSettings, spec: DataSpec) -> np.ndarray | Selection | None:
     """Returns the conditions of --sample_conditions, `[M, K]` in the units of the data, or None.
 
     Those of a typed table are a selection of its rows.
@@ -154,7 +154,7 @@ def read_conditions(settings: OutputSettings, spec: DataSpec) -> np.ndarray | Se
 
 
 def write(
-    settings: OutputSettings,
+    settings: SamplingSettings,
     directory: RunDirectory,
     sampler: Sampler,
     iteration: int,
@@ -223,14 +223,14 @@ def write(
     return path
 
 
-def _rows(settings: OutputSettings, samples: pd.DataFrame) -> bytes:
+def _rows(settings: SamplingSettings, samples: pd.DataFrame) -> bytes:
     """Returns the rows of a typed table as a file."""
     if settings.format_of_samples == "parquet":
         return samples.to_parquet(index=False)
     return samples.to_csv(index=False).encode()
 
 
-def _announce_classes(settings: OutputSettings, spec: DataSpec) -> None:
+def _announce_classes(settings: SamplingSettings, spec: DataSpec) -> None:
     """Prints the names of the classes of the samples, which are chosen by number."""
     if not (spec.classes and spec.class_names) or spec.table is not None:
         return
@@ -246,7 +246,7 @@ def _announce_classes(settings: OutputSettings, spec: DataSpec) -> None:
 
 
 def _default_name(
-    settings: OutputSettings,
+    settings: SamplingSettings,
     seed: int,
     iteration: int,
     conditions: np.ndarray | Selection | None,
@@ -266,7 +266,7 @@ def _default_name(
 
 
 def _samples(
-    settings: OutputSettings, sampler: Sampler, conditions: np.ndarray | None
+    settings: SamplingSettings, sampler: Sampler, conditions: np.ndarray | None
 ) -> np.ndarray:
     samples = sampler.sample(
         settings.num_samples, settings.sample_class, conditions=conditions, show_progress=True
@@ -276,7 +276,7 @@ def _samples(
 
 
 def _overview(
-    settings: OutputSettings,
+    settings: SamplingSettings,
     sampler: Sampler,
     units: Scaling | Table | Pixels | None,
     conditions: np.ndarray | None,
@@ -304,7 +304,7 @@ def _png(image: np.ndarray) -> bytes:
 
 
 def _arrays(
-    settings: OutputSettings,
+    settings: SamplingSettings,
     sampler: Sampler,
     iteration: int,
     samples: np.ndarray,

@@ -6,10 +6,8 @@ import collections
 import dataclasses
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
-
-from ..config import Config
 
 HEALTHY = "healthy"  # the name of the diagnosis if no rule applies
 SUMMARIES = 5  # the number of latest summaries that the rules consider
@@ -65,32 +63,20 @@ class DiagnosisMonitor:
         self._last: collections.deque[Mapping[str, float]] = collections.deque(maxlen=SUMMARIES)
 
     @classmethod
-    def of_run(
-        cls, config: Config, example_shape: Sequence[int], objective: Any = None
-    ) -> DiagnosisMonitor:
-        """Returns the monitor of a run on examples of a shape.
+    def of_objective(cls, objective: Any, *, can_augment: bool) -> DiagnosisMonitor:
+        """Returns the monitor of a run that is trained with an objective.
 
-        Args:
-          config: The configuration.
-          example_shape: The shape of an example.
-          objective: The objective of the user, if it is known. Only if it has the attributes of
-            losses.GanObjective, the rules that depend on its penalty and its loss are applied; the
-            flags do not describe it.
+        Only if an objective of the user has the attributes of losses.GanObjective, the rules that
+        depend on its penalty and its loss are applied.
         """
-        target, loss = config.gradient_norm_target, config.adversarial_loss
-        penalty = config.penalty.split(",")[0]
-        if config.objective is not None:
-            parts: Any = getattr(objective, "penalties", None)
-            is_known = isinstance(parts, tuple) and hasattr(parts[0], "penalty")
-            has_target = is_known and parts[0].penalty.has_target
-            target = objective.penalty_target if has_target else 0.0
-            penalty = parts[0].name if is_known else ""
-            loss = objective.adversarial_loss if is_known else ""
+        parts: Any = getattr(objective, "penalties", None)
+        if not (isinstance(parts, tuple) and hasattr(parts[0], "penalty")):
+            return cls(target=0.0, estimates_distance=False, can_augment=can_augment)
         return cls(
-            target=target,
-            one_sided=penalty == "one_sided",
-            estimates_distance=loss == "wasserstein",
-            can_augment=config.augment == "none" and len(example_shape) in (2, 3),
+            target=objective.penalty_target if parts[0].penalty.has_target else 0.0,
+            one_sided=parts[0].name == "one_sided",
+            estimates_distance=objective.adversarial_loss == "wasserstein",
+            can_augment=can_augment,
         )
 
     def reset(self) -> None:
