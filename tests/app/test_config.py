@@ -9,8 +9,9 @@ from absl import flags as absl_flags
 import flags
 import losses
 import models
-from wgan_gp.config import SAVED_RUN_MODES, Config, has_flag, value_type
-from wgan_gp.config.settings import AFFECTS, LARGEST, largest, setting
+from wgan_gp.config import GRADIENT_PENALTIES, PYTHON, Config, has_flag, value_type
+from wgan_gp.config.objective import ADVERSARIAL_LOSSES, PENALTIES
+from wgan_gp.config.settings import LARGEST, largest, setting
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
 
@@ -82,29 +83,63 @@ def test_a_saved_value_is_checked_as_a_flag_is(name, value, message):
 @pytest.mark.parametrize("field", filter(has_flag, FIELDS), ids=lambda field: field.name)
 def test_what_a_setting_declares_is_consistent(field):
     declared = field.metadata
-    assert declared["affects"] in AFFECTS
-    changes_weights = declared["affects"] in ("data", "networks", "training")
-    if not declared["changeable_on_resume"]:
-        assert changes_weights
+    decides_weights = declared["kind"] in ("data", "networks", "training")
     if declared["path"]:  # a place, whose content decides
-        assert declared["changeable_on_resume"] and declared["of_run"] is not True
-    if declared["per_process"]:  # places, and what is done or shown there
-        assert declared["path"] or declared["affects"] == "nothing"
-    if declared["compared"] or declared["used_by"]:
-        assert changes_weights
-    assert set(declared["used_by"]) <= {"generator", "critic"}
-    assert set(declared["needed_by"]) <= set(SAVED_RUN_MODES)
-    # What a mode needs is code or a place, or the extractor, which may be either.
-    needed = bool(declared["needed_by"])
-    assert needed <= bool(declared["user_code"] or declared["path"])
+        assert declared["resume"] and declared["of_run"] is not True
+    elif decides_weights and declared["of_run"]:
+        assert not declared["per_process"]
+    if not declared["resume"] or declared["compared"]:
+        assert decides_weights
     if declared["user_code"]:
-        assert needed or not declared["of_run"]
         assert f"{field.name}_sha256" in {each.name for each in FIELDS}
+    names = {each.name for each in FIELDS} | {"data"}
+    for other, condition in {**declared["applies"], **declared["requires"]}.items():
+        assert other in names
+        if other != "data" and not isinstance(condition, bool):
+            (its,) = (each.metadata for each in FIELDS if each.name == other)
+            assert not its["choices"] or set(condition) <= {*its["choices"], PYTHON}
 
 
-def test_a_setting_must_say_what_depends_on_it():
-    with pytest.raises(TypeError, match="affects"):
+def test_a_setting_must_say_its_kind():
+    with pytest.raises(TypeError, match="kind"):
         setting(0, "A number.")
+
+
+def test_the_names_of_losses_are_those_of_the_package():
+    assert list(ADVERSARIAL_LOSSES) == list(losses.ADVERSARIAL_LOSSES)
+    assert list(PENALTIES) == list(losses.PENALTIES)
+    differentiated = {name for name, each in losses.PENALTIES.items() if each.function is not None}
+    assert set(GRADIENT_PENALTIES) == differentiated
+    targets = dataclasses.fields(Config)
+    (target,) = (field for field in targets if field.name == "penalty_target")
+    with_target = {name for name, each in losses.PENALTIES.items() if each.has_target}
+    assert set(target.metadata["applies"]["penalty"]) == with_target
+    relativistic = {name for name, each in losses.ADVERSARIAL_LOSSES.items() if each.relativistic}
+    assert relativistic == {"relativistic"}  # whose batches must be equal
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (
+            {"weight_decay": 0.1},
+            "--weight_decay=0.1 does not apply to --optimizer=adam — use --o",
+        ),
+        ({"optimizer": "rmsprop", "beta_1": 0.5}, "--beta_1=0.5 does not apply to --optimizer=rms"),
+        ({"tpu_cores": 4}, "--tpu_cores=4 needs --tpu — add --tpu, or omit it"),
+        ({"tpu": "x", "cpu_replicas": 2}, "--cpu_replicas=2 and --tpu=x exclude each other — omit"),
+        ({"output": "x"}, "--output=x does not apply to --mode=train — use --mode=evaluate or sam"),
+        ({"keep_best": "fid"}, "--keep_best=fid needs --evaluate_interval — add --evaluate_interv"),
+        ({"restore": "both"}, "--restore=both needs --restore_from"),
+        ({"mode": "compile", "tpu": "x"}, "--tpu=x does not apply to --mode=compile — use"),
+        ({"samples": "x"}, "--samples=x does not apply to --mode=train"),
+        ({"mode": "evaluate", "samples": "x"}, "--samples=x needs --reference — add --reference"),
+    ],
+)
+def test_a_setting_that_requires_another_is_refused(settings, message):
+    with pytest.raises(UserError) as caught:
+        Config(**settings)
+    assert str(caught.value).startswith(message)
 
 
 def test_a_saved_configuration_may_lack_settings_and_have_others():
@@ -138,7 +173,6 @@ def test_help_lists_the_values_of_every_choice():
     values = absl_flags.FlagValues()
     flags.define(values)
     open_ended = {
-        "adversarial_loss": losses.ADVERSARIAL_LOSSES,
         "penalty": losses.PENALTIES,
         "model": models.MODELS,
         "dataset": datasets.BUILT_IN,
@@ -147,7 +181,9 @@ def test_help_lists_the_values_of_every_choice():
         assert not isinstance(values[name], absl_flags.EnumFlag)
         assert [choice for choice in choices if choice not in values[name].help] == []
     enums = {
-        field.name for field in FIELDS if value_type(field) is str and field.metadata["choices"]
+        field.name
+        for field in FIELDS
+        if value_type(field) is str and field.metadata["choices"] and not field.metadata["parse"]
     }
     assert enums >= {"mode", "cache", "activation", "precision", "on_nonfinite", "jit_compile"}
     for name in enums:
@@ -196,6 +232,7 @@ def test_a_path_may_begin_with_the_home_directory(monkeypatch):
     needed = {
         "samples": [*compared, "--reference=x"],
         "reference": compared,
+        "output": ["--mode=sample"],
     }
     for name in paths:
         mode = needed.get(name, [])

@@ -34,12 +34,9 @@ def warnings(capsys, settings, shape=IMAGES):
         ({"penalty_interval": 4, "penalty": "weight_clipping"}, "with --penalty=weight_clipping"),
         ({"clip_value": 0.1}, "with --penalty=two_sided"),
         ({"learning_rate_end": 0.1, "learning_rate_schedule": "constant"}, "with --learning_rate_"),
-        ({"schedule_steps": 9, "learning_rate_schedule": "constant"}, "because nothing follows a"),
-        ({"generator_ema_ramp": 0.1, "generator_ema_decay": 0.9}, "without --generator_ema_half_"),
+        ({"schedule_steps": 9, "learning_rate_schedule": "constant"}, "with --learning_rate_sch"),
         ({"batch_norm_momentum": 0.9, "generator_normalization": "none"}, "with --generator_norm"),
-        ({"batch_norm_momentum": 0.9, "model": "mlp"}, "on the generator of mlp, which has no bat"),
-        ({"sampling_statistics": "batch", "model": "r3gan"}, "on the generator of r3gan, which"),
-        ({"model_depth": 5}, "on --model=dcgan, whose depth is fixed"),
+        ({"model_depth": 5}, "with --model=dcgan"),
     ],
 )
 def test_a_setting_without_an_effect_is_named(settings, reason, capsys):
@@ -51,7 +48,7 @@ def test_a_setting_without_an_effect_is_named(settings, reason, capsys):
 def test_only_images_and_volumes_can_be_mirrored(capsys):
     settings = {"random_flips": True, "model": "mlp"}
     assert warnings(capsys, settings, POINTS) == [
-        "warning: --random_flips=True has no effect on data other than images and volumes"
+        "warning: --random_flips=on has no effect on points"
     ]
     assert warnings(capsys, settings, (8, 8, 8, 1)) == warnings(capsys, settings) == []
 
@@ -64,10 +61,7 @@ def test_only_images_and_volumes_can_be_mirrored(capsys):
         {"augment": "ada", "ada_images": 1000},
         {"conditioning": "acgan", "critic_class_weight": 2.0},
         {"penalty": "r1,one_sided", "penalty_target": 2.0, "penalty_weight": "1,2"},
-        {"penalty": "none", "penalty_weight": 0.0},
         {"penalty": "weight_clipping", "clip_value": 0.1},
-        {"learning_rate_schedule": "constant", "penalty_weight_end": 0.5, "schedule_steps": 9},
-        {"learning_rate_schedule": "constant", "beta_2_end": 0.99, "schedule_steps": 9},
         {"generator_ema_half_life": 1000, "generator_ema_ramp": 0.1},
         {"model": "mlp", "generator_model": "dcgan", "model_depth": 2, "batch_norm_momentum": 0.9},
         {"model": "dcgan", "generator_model": "mlp", "model_depth": 2},
