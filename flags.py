@@ -59,14 +59,10 @@ def _section(field: dataclasses.Field) -> str:
 
 
 def _topic(field: dataclasses.Field) -> str:
-    """Returns what a setting is about."""
-    owner = next(kind for kind in reversed(Config.__mro__) if field.name in _names(kind))
+    """Returns what a setting is about: the first line of the section that declares it."""
+    sections = reversed(Config.__mro__)
+    owner = next(each for each in sections if field.name in getattr(each, "__annotations__", ()))
     return str(owner.__doc__).partition("\n")[0].rstrip(".")
-
-
-def _names(kind: type) -> set[str]:
-    """Returns the names of the settings of a section and its base classes."""
-    return set(getattr(kind, "__dataclass_fields__", ()))
 
 
 def _default(field: dataclasses.Field) -> Any:
@@ -129,12 +125,9 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
     except flags.CantOpenFlagFileError as error:
         reason = str(error).partition("flagfile: ")[2]
         raise UserError(f"--flagfile cannot be read: {reason}", "give a file that exists") from None
-    except UnicodeDecodeError:
-        raise UserError("--flagfile is not text", "give a file with one flag per line") from None
-    except flags.Error as error:
-        raise UserError(shorten(str(error)), _see_help()) from None
-    except (ValueError, OSError, RecursionError) as error:
-        # absl raises these for some of its own flags, for a flagfile and for a very long name.
+    except (flags.Error, ValueError, OSError, RecursionError) as error:
+        # absl raises the last three for some of its own flags, a flagfile that is not text, and a
+        # very long name.
         raise UserError(f"the flags cannot be read ({shorten(str(error))})", _see_help()) from None
     if rest[1:]:
         raise UserError(
@@ -144,17 +137,18 @@ def parse(argv: list[str], values: flags.FlagValues = flags.FLAGS) -> Config:
 
 
 def _requested_text(arguments: list[str], values: flags.FlagValues) -> str | None:
-    """Returns the text of --help or --version, or None without either."""
-    if not {"--help", "-help", "-h", "--helpfull", "--helpshort"}.isdisjoint(arguments):
-        return _help_text(values)
+    """Returns the text of --help, --helpfull or --version, or None without any."""
+    if "--helpfull" in arguments:
+        return _help_text(values, list(dict.fromkeys([COMMON, *map(_section, _FIELDS)])))
+    if not {"--help", "-help", "-h", "--helpshort"}.isdisjoint(arguments):
+        return _help_text(values, [COMMON])
     if "--version" in arguments:
         return _versions()
     return None
 
 
-def _help_text(values: flags.FlagValues) -> str:
-    """Returns the text of --help: the program and its flags, the common ones first."""
-    sections = dict.fromkeys([COMMON, *map(_section, _FIELDS)])
+def _help_text(values: flags.FlagValues, sections: list[str]) -> str:
+    """Returns the description of the program and of the flags of some sections."""
     program = sys.modules["__main__"].__doc__ if _is_train() else None
     # absl cannot wrap text on a terminal that is narrower than its indents. The program ends here.
     os.environ["COLUMNS"] = str(max(_LEAST_COLUMNS, shutil.get_terminal_size().columns))
@@ -162,6 +156,7 @@ def _help_text(values: flags.FlagValues) -> str:
         [
             (program or "Trains a Wasserstein GAN with gradient penalty.").strip(),
             "",
+            "--helpfull shows all flags, and docs/flags.md has them by what they are for.",
             "--flagfile=FILE reads flags from a file, and --version shows the versions.",
             *(values.module_help(section) for section in sections),
         ]
@@ -175,8 +170,9 @@ def reference() -> str:
         "",
         "    python train.py --help",
         "",
-        "This page lists the same flags by topic; `make flags` writes it. Flags in bold are those",
-        "that most runs need. A run can be resumed with other values of the flags marked with *,",
+        "shows the flags that most runs need, which are bold here; this page lists all, as",
+        "`--helpfull` does, those of training first. `make flags` writes it. A run can be resumed",
+        "with other values of the flags marked with *,",
         "and with another `--train_steps` if the schedules are constant, or if `--schedule_steps`",
         "keeps their length ([numerics.md](numerics.md#the-schedule)).",
         "",
@@ -185,7 +181,7 @@ def reference() -> str:
         "counts, so your own flags belong after `--flagfile`. `--version` prints the versions, and",
         "`--verbosity=1` shows tracebacks of your code.",
     ]
-    # The settings of one run, such as --mode, are declared last, but needed first.
+    # --mode is declared last, but needed first.
     *topics, last = dict.fromkeys(map(_topic, _FIELDS))
     for topic in (last, *topics):
         lines += ["", f"## {topic}", "", "| flag | default | meaning |", "|---|---|---|"]
@@ -269,10 +265,8 @@ def _illegal_value(message: str) -> UserError:
             Config(**setting)  # knows more than absl: why a choice is impossible
         except UserError as error:
             return error
-        remedy = f"use one of {', '.join(words(settings[name].metadata))}"
-        return UserError(
-            f"{shorten(flag)} stands for objects that are passed to wgan_gp.train", remedy
-        )
+        usable = ", ".join(words(settings[name].metadata))
+        return UserError(f"{shorten(flag)} is unknown", f"use one of {usable}")
     kind = value_type(settings[name])
     remedy = f"use --{name} or --no{name}" if kind is bool else f"give {TYPES[kind]}"
     return UserError(f"{shorten(flag)} is not {TYPES[kind]}", remedy)

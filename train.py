@@ -17,10 +17,7 @@ if __name__ == "__main__":
 import sys
 
 import flags
-import losses
-import models
 from wgan_gp.app import program
-from wgan_gp.app.library import Library
 
 
 @program.with_exit_status
@@ -28,7 +25,7 @@ def main(argv: list[str]) -> int:
     """Runs the program and returns its exit status."""
     flags.define()
     config = flags.parse(argv)
-    return program.run(config, flags.given(), Library(models.MODELS, losses))
+    return program.run(config, flags.given())
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ from jaxlib.mlir.dialects import stablehlo
 
 import flags
 from wgan_gp.app.build import make_step, open_input
-from wgan_gp.app.library import bundled_library
+from wgan_gp.app.library import Library
 from wgan_gp.app.program import with_exit_status
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import open_run
@@ -63,7 +63,7 @@ def write(folder: pathlib.Path, config: Config) -> None:
     if folder.exists() and any(folder.iterdir()):
         raise UserError(f"{folder} contains files", "give a new or empty folder")
     jax.config.update("jax_platforms", "cpu")  # nothing runs here; a TPU is left to training
-    library = bundled_library()
+    library = Library()
     run = open_run(*resolve(config, library.models), library)
     run.checkpoints.restore_latest()
     config = run.config

@@ -23,7 +23,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from wgan_gp.app.build import make_state, make_step
-from wgan_gp.app.library import bundled_library
+from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
 from wgan_gp.app.training import make_trainer
@@ -94,7 +94,7 @@ class RoundTimer(Writer):
 def compare(config: Config) -> tuple[list[float], list[float]]:
     """Returns the times of the run and of the updates alone in each round, in seconds."""
     with tempfile.TemporaryDirectory() as folder:
-        library = bundled_library()
+        library = Library()
         config = dataclasses.replace(config, model_dir=f"{folder}/run")
         run = open_run(*resolve(config, library.models), library)
         timer = RoundTimer(make_updates(run))

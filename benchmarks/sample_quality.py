@@ -24,7 +24,7 @@ import numpy as np
 import sklearn.datasets
 import sklearn.svm
 
-from wgan_gp.app.library import bundled_library
+from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
 from wgan_gp.config import Config, settings_of_run
@@ -113,7 +113,7 @@ def check_run(path: str) -> None:
         raise UserError(f"{path} contains no run", "train one, or give the path of a run")
     # The samples are drawn on one device of this machine, regardless of the devices of training.
     config = Config.from_dict({**settings_of_run(Config, saved), "model_dir": path})
-    library = bundled_library()
+    library = Library()
     resolved, dataset = resolve(config, library.models)
     if config.dataset == "digits" and config.image_size == 8:
         print_digit_figures(open_run(resolved, dataset, library))

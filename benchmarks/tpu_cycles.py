@@ -25,7 +25,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import tensorflow as tf
 
 from wgan_gp import tpu
-from wgan_gp.app.library import bundled_library
+from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config, OptimizationSettings
 from wgan_gp.tpu import topologies
@@ -97,7 +97,7 @@ def compile_report(config: Config, topology: topologies.Topology, *, usual: bool
         batch_size=config.batch_size * topology.replicas,
         generator_batch_size=config.generator_batch * topology.replicas,
     )
-    library = bundled_library()
+    library = Library()
     config, dataset = resolve(config, library.models)
     program = make_program(config, dataset, library, topology)
     if usual:

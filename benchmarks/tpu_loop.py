@@ -18,13 +18,15 @@ import tempfile
 from collections.abc import Callable
 from typing import Any
 
+import flags
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import tensorflow as tf
 from absl.flags import FlagValues
 
 from wgan_gp.app.compiling import make_program
-from wgan_gp.app.library import bundled, bundled_library
+from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.errors import UserError
 from wgan_gp.pjrt import lowering
@@ -97,10 +99,10 @@ def make_row(
 
 def main() -> None:
     """Prints the table."""
-    flags, values = bundled("flags"), FlagValues()
+    values = FlagValues()
     flags.define(values)
     config = flags.parse(["tpu_loop", "--mode=compile", *sys.argv[1:]], values)
-    library = bundled_library()
+    library = Library()
     config, dataset = resolve(config, library.models)
     topology = topologies.find(config.compile_topology)
     program = make_program(config, dataset, library, topology)

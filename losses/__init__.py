@@ -5,8 +5,8 @@ Losses and penalties return one value per example, shape `[B]`; only the functio
 scores of shape `[B]` or `[B, 1]`, or to those of patches, `[B, ...]`, which are averaged. Neither
 Keras nor a distribution strategy is required. docs/losses.md has examples.
 
-`ADVERSARIAL_LOSSES` and `PENALTIES` have the names, what each can be combined with, and a few words
-about it. Importing this package does not import TensorFlow; computing a loss does.
+`ADVERSARIAL_LOSSES` and `PENALTIES` have the names, and what each can be combined with. Importing
+this package does not import TensorFlow; computing a loss does.
 """
 
 from .adversarial import (

@@ -17,14 +17,12 @@ class Adversarial(NamedTuple):
     """A pair of adversarial losses.
 
     Attributes:
-      help: The name or the source of the loss, in a few words.
       critic: Maps (real_scores, fake_scores) to the critic's loss, `[B]`.
       generator: Maps fake_scores to the generator's loss, `[B]`; if `relativistic`, maps
         (real_scores, fake_scores).
       relativistic: Whether the generator's loss depends on the scores of real examples.
     """
 
-    help: str
     critic: Callable[[tf.Tensor, tf.Tensor], tf.Tensor]
     generator: Callable[..., tf.Tensor]
     relativistic: bool = False
@@ -140,12 +138,11 @@ def relativistic_generator_loss(real_scores: tf.Tensor, fake_scores: tf.Tensor) 
 
 # The values of GanObjective.adversarial_loss.
 ADVERSARIAL_LOSSES = {
-    "wasserstein": Adversarial("WGAN", critic_loss, generator_loss),
-    "logistic": Adversarial("non-saturating", logistic_critic_loss, logistic_generator_loss),
-    "hinge": Adversarial("geometric GAN", hinge_critic_loss, generator_loss),
-    "least_squares": Adversarial("LSGAN", least_squares_critic_loss, least_squares_generator_loss),
+    "wasserstein": Adversarial(critic_loss, generator_loss),
+    "logistic": Adversarial(logistic_critic_loss, logistic_generator_loss),
+    "hinge": Adversarial(hinge_critic_loss, generator_loss),
+    "least_squares": Adversarial(least_squares_critic_loss, least_squares_generator_loss),
     "relativistic": Adversarial(
-        "R3GAN, compares each sample with a real example",
         relativistic_critic_loss,
         relativistic_generator_loss,
         relativistic=True,

@@ -310,14 +310,12 @@ class Penalty(NamedTuple):
     """A gradient penalty: the points of the gradient and a function of its norm.
 
     Attributes:
-      help: The source and the points, in a few words.
       points: Maps (real, fake, alpha, noise, scale of the noise) to points in the structure, shapes
         and dtypes of `real`.
       function: Maps (norm `[B]`, target) to the unweighted penalty `[B]`; None for no penalty. The
         norm is then computed for the log only.
     """
 
-    help: str
     points: Callable[..., tf.Tensor]
     function: Callable[[tf.Tensor, float], tf.Tensor] | None
 
@@ -363,14 +361,14 @@ def _zero_centred(norm, target):
 
 # The values of GanObjective.penalty. Those with a function can be summed.
 PENALTIES = {
-    "two_sided": Penalty("WGAN-GP, between real and fake examples", _interpolates, two_sided),
-    "one_sided": Penalty("WGAN-LP, between real and fake examples", _interpolates, one_sided),
-    "zero_centred": Penalty("0-GP, between real and fake examples", _interpolates, _zero_centred),
-    "r1": Penalty("on real examples", _at_real, _zero_centred),
-    "r2": Penalty("on fake examples", _at_fake, _zero_centred),
-    "dragan": Penalty("DRAGAN, around real examples", _around_real, two_sided),
-    "weight_clipping": Penalty("WGAN, limits the weights instead", _interpolates, None),
-    "none": Penalty("no penalty", _interpolates, None),
+    "two_sided": Penalty(_interpolates, two_sided),
+    "one_sided": Penalty(_interpolates, one_sided),
+    "zero_centred": Penalty(_interpolates, _zero_centred),
+    "r1": Penalty(_at_real, _zero_centred),
+    "r2": Penalty(_at_fake, _zero_centred),
+    "dragan": Penalty(_around_real, two_sided),
+    "weight_clipping": Penalty(_interpolates, None),
+    "none": Penalty(_interpolates, None),
 }
 
 

@@ -18,7 +18,19 @@ import typing
 from collections.abc import Sequence
 from typing import Any
 
-from .app.library import bundled, bundled_library
+if typing.TYPE_CHECKING:
+    import losses
+    import models
+else:
+    try:
+        from . import losses, models  # the wheel contains them
+    except ImportError as error:
+        if error.name != __name__:  # a package that they need is missing
+            raise
+        import losses
+        import models  # a checkout has them beside this package
+
+from .app.library import Library
 from .config import Config
 from .errors import UserError, shown
 
@@ -31,7 +43,7 @@ if typing.TYPE_CHECKING:
     from .writers.writer import MemoryWriter as MemoryWriter
     from .writers.writer import Writer as Writer
 
-__all__ = ["Config", "UserError", "__version__", "load", "train"]
+__all__ = ["Config", "UserError", "__version__", "load", "losses", "models", "train"]
 
 __version__ = "0.1.0"
 
@@ -50,9 +62,6 @@ _LAZY = {
 
 
 def __getattr__(name: str) -> typing.Any:
-    if name in ("losses", "models"):
-        # In a checkout these packages are next to this one; the wheel contains them inside.
-        return bundled(name)
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
@@ -107,7 +116,7 @@ def train(
 
     _check_arguments(config, writers, hooks)
     program.prepare_environment(tpu_of_tensorflow(config))
-    library = bundled_library()
+    library = Library()
     config, user_code = loading.from_objects(
         dataclasses.replace(config, mode="train"),
         library.models,
@@ -152,7 +161,7 @@ def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None)
         raise UserError(
             f"path={shown(path)} is no folder", "give the folder that --mode=export wrote"
         )
-    return generator_files.load(os.fspath(path), bundled_library(), model, seed)
+    return generator_files.load(os.fspath(path), Library(), model, seed)
 
 
 def _check_arguments(config: Any, writers: Any, hooks: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pathlib
 import sys
 
 from .runtime import signals, streams
@@ -13,14 +14,18 @@ def main() -> int:
     streams.ignore_output_errors()
     signals.exit_on_interrupt()
     from .app import program  # noqa: PLC0415
-    from .app.library import bundled, bundled_library  # noqa: PLC0415
+
+    try:
+        from . import flags  # noqa: PLC0415 - the wheel contains it
+    except ImportError:
+        sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
+        import flags  # noqa: PLC0415 - a checkout has it beside
 
     @program.with_exit_status
     def run(argv: list[str]) -> int:
-        flags = bundled("flags")
         flags.define()
         config = flags.parse(argv)
-        return program.run(config, flags.given(), bundled_library())
+        return program.run(config, flags.given())
 
     return run(sys.argv)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from .app.library import bundled
+from . import losses
 from .app.resolve import check_keras
 from .errors import UserError
 from .runtime.randomness import RngStream, normal, uniform
@@ -18,7 +18,6 @@ from .training.optimizer import dense
 from .training.step import REGULARIZATION, add_regularization
 
 _NETWORKS = ("generator", "critic")
-_losses = bundled("losses")
 
 
 @tf.keras.utils.register_keras_serializable("wgan_gp")
@@ -60,7 +59,7 @@ class WGANGP(tf.keras.Model):
         if not (generator.built and critic.built):
             raise UserError("a network has no weights yet", "call it once, on a batch")
         self.latent_size, self.n_critic, self.seed = latent_size, n_critic, seed
-        self.objective = _losses.GanObjective() if objective is None else objective
+        self.objective: Any = losses.GanObjective() if objective is None else objective
         tags = [*tags_of(self.objective), *(f"{name}/{REGULARIZATION}" for name in _NETWORKS)]
         self._means = {tag: tf.keras.metrics.Mean(name=tag.replace("/", "_")) for tag in tags}
         self._iteration = self.add_weight(
@@ -121,7 +120,7 @@ class WGANGP(tf.keras.Model):
         return self._report(self._shares("critic", batch, tf.constant(0, tf.int64), size), size)
 
     def get_config(self) -> dict[str, Any]:
-        if type(self.objective) is not _losses.GanObjective:
+        if type(self.objective) is not losses.GanObjective:
             raise UserError("an objective of your own is not saved", "call save_weights")
         write = tf.keras.utils.serialize_keras_object
         config = {name: write(getattr(self, name)) for name in _NETWORKS}
@@ -132,7 +131,7 @@ class WGANGP(tf.keras.Model):
     def from_config(cls, config: dict[str, Any], custom_objects: Any = None) -> WGANGP:
         read = tf.keras.utils.deserialize_keras_object
         networks = {name: read(config[name], custom_objects) for name in _NETWORKS}
-        objective = {"objective": _losses.GanObjective(**config["objective"])}
+        objective = {"objective": losses.GanObjective(**config["objective"])}
         return cls(**config | networks | objective)
 
     def get_compile_config(self) -> dict[str, Any]:
@@ -170,8 +169,8 @@ class WGANGP(tf.keras.Model):
         else:
             inputs |= {"real": real} if generator_needs_real(objective) else {}
             terms = objective.generator_terms(critic, fake, **inputs)
-        shares = {key: _losses.global_mean(term, size) for key, term in terms.items()}
-        shares = add_regularization(shares, getattr(self, name), _losses.regularization_share)
+        shares = {key: losses.global_mean(term, size) for key, term in terms.items()}
+        shares = add_regularization(shares, getattr(self, name), losses.regularization_share)
         return {f"{name}/{key}": share for key, share in shares.items()}
 
     def _report(self, shares: dict[str, tf.Tensor], size: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import tensorflow as tf
 
+import losses
 from wgan_gp.app.build import make_state, make_step
-from wgan_gp.app.library import bundled_library
+from wgan_gp.app.library import Library
 from wgan_gp.data.datasets import DataSpec
 from wgan_gp.data.feed.pipeline import without_autotune
 from wgan_gp.runtime.devices import connect
@@ -29,14 +30,14 @@ class Trainer:
 
     def __init__(self, work: Work, path: str):
         config = work.config
-        devices, spec, library = connect(config), DataSpec(work.example_shape, 0), bundled_library()
+        devices, spec, library = connect(config), DataSpec(work.example_shape, 0), Library()
         strategy = devices.strategy
         state = make_state(config, devices, spec, library.models)
         self._loop = make_host_loop(
             make_step(config, state, spec, library),
             strategy,
             jit_compile=False,
-            reduce_over_replicas=library.losses.reduce_over_replicas,
+            reduce_over_replicas=losses.reduce_over_replicas,
         )
         shape = [work.n_critic, work.batch_size, *work.example_shape]
         real = tf.random.stateless_uniform(shape, [0, 1], -1.0, 1.0)

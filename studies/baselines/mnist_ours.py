@@ -10,7 +10,7 @@ import numpy as np
 from absl import flags as absl_flags
 
 import flags
-from wgan_gp.app.library import bundled_library
+from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
 from wgan_gp.app.training import make_trainer
@@ -64,7 +64,7 @@ def train(turns: Turns, folder: str, data_dir: str, given: Sequence[str]) -> Non
         "--summary_interval=1000",
     ]
     config = flags.parse(["train.py", *given, *own], values)
-    library = bundled_library()
+    library = Library()
     run = open_run(*resolve(config, library.models), library)
     hook = TurnHook(turns, run)
     make_trainer(run, hooks=[hook]).run()

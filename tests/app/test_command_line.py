@@ -31,6 +31,7 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app.resolve import check_keras
 from wgan_gp.config import Config, has_flag, value_type
+from wgan_gp.config.config import ModeSettings
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import write_object
@@ -172,7 +173,7 @@ def parse(*arguments):
         (["--flagfile=/nowhere"], "--flagfile cannot be read"),
         (["--model=a — b"], "--model=a — b is unknown"),
         (["--flagfile"], "--flagfile"),
-        (["--flagfile=docs/images/digits.png"], "--flagfile is not text"),
+        (["--flagfile=docs/images/digits.png"], "the flags cannot be read ('utf-8'"),
         (["--cpu_replicas=4", "--jit_compile=on"], "across 4 replicas — omit it"),
         (["digits"], "unexpected argument 'digits' — pass settings as --name=value"),
         (["--flagfile="], "--flagfile= is empty — give a file"),
@@ -212,7 +213,7 @@ def test_an_output_needs_a_mode_that_has_one(tmp_path, capsys, mode):
     """Otherwise a forgotten --mode=sample would train the run further."""
     flags = [f"--mode={mode}", f"--model_dir={tmp_path}/run", "--output=x.npz"]
     assert call_main(*flags) == 2
-    assert f"--output=x.npz does not apply to --mode={mode} — add --" in capsys.readouterr().err
+    assert f"--output=x.npz does not apply to --mode={mode} — use --m" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -290,8 +291,17 @@ def test_help_and_flag_errors_do_not_import_tensorflow(arguments):
     assert done.returncode == (0 if arguments in (["--help"], ["--version"]) else 2), done.stderr
 
 
-def test_help_names_every_flag_with_its_meaning():
-    done = run_program("--help")
+def test_help_names_the_flags_that_most_runs_need():
+    common = {field.name for field in dataclasses.fields(Config) if field.metadata["common"]}
+    for argument in ("--help", "-h", "--helpshort"):
+        done = run_program(argument)
+        assert done.returncode == 0 and done.stderr == "" and "--helpfull" in done.stdout
+        listed = re.findall(r"^  --(?:\[no\])?(\w+):", done.stdout, re.MULTILINE)
+        assert len(listed) == 20 and set(listed) == common
+
+
+def test_full_help_names_every_flag_with_its_meaning():
+    done = run_program("--helpfull")
     assert done.returncode == 0 and done.stderr == ""
     for field in filter(has_flag, dataclasses.fields(Config)):
         prefix = "--[no]" if value_type(field) is bool else "--"
@@ -312,13 +322,12 @@ def test_the_page_of_all_flags_is_up_to_date():
     assert page == flags.reference()
     listed = re.findall(r"^\| (?:\*\*)?`--(\w+)`", page, re.MULTILINE)
     names = [field.name for field in filter(has_flag, dataclasses.fields(Config))]
-    # Those of no other section, such as --mode, are first.
-    assert listed == sorted(names, key=lambda name: name not in Config.__annotations__)
+    assert listed == sorted(names, key=lambda name: name not in ModeSettings.__annotations__)
     assert listed[0] == "mode"
 
 
 def test_what_stands_for_objects_of_python_is_no_choice_of_the_command_line():
-    assert "<adam|adamw|rmsprop|lion>" in run_program("--help").stdout
+    assert "<adam|adamw|rmsprop|lion>" in run_program("--helpfull").stdout
     for value in ("python", "adan"):
         done = run_program(f"--optimizer={value}")
         assert done.returncode == 2 and done.stderr.startswith(f"error: --optimizer={value} ")

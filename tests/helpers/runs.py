@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 import tensorflow as tf
 from absl import flags as absl_flags
 
+import losses
 import models
 import train
 from wgan_gp.app import build, run, training
-from wgan_gp.app.library import Library, bundled_library
+from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import Dataset, find_dataset
@@ -40,7 +41,7 @@ TINY = {
 DCGAN = {"dataset": "digits", "model": "dcgan"}
 
 
-LIBRARY = bundled_library()
+LIBRARY = Library()
 
 
 def library_with(build_networks) -> Library:
@@ -81,7 +82,7 @@ def make_loop(
     *,
     n_critic: int,
     jit_compile: bool = False,
-    reduce_over_replicas=LIBRARY.losses.reduce_over_replicas,
+    reduce_over_replicas=losses.reduce_over_replicas,
 ) -> TrainLoop:
     """Returns the host loop with another number of critic steps."""
     optimization = dataclasses.replace(step.optimization, n_critic=n_critic)
@@ -110,7 +111,7 @@ def make_default_loop(
         Devices(strategy, SINGLE_PROCESS, "CPU"),
         open_data(config),
         step,
-        LIBRARY.losses.reduce_over_replicas,
+        losses.reduce_over_replicas,
     )
 
 

@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 from sklearn.metrics import roc_auc_score
 
+import losses
 import models
 import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main, train_tiny
@@ -32,13 +33,13 @@ def make_scorer(critic=lambda inputs, training: inputs[:, :1], **options):
 
     strategy = options.pop("strategy", tf.distribute.get_strategy())
     sampler = Sampler(generator, strategy, latent_size=2, seed=0)
-    return Scorer(sampler, critic, LIBRARY.losses.score, **{"labeled_critic": False, **options})
+    return Scorer(sampler, critic, losses.score, **{"labeled_critic": False, **options})
 
 
 def scorer_of(path, replicas=1):
     saved = saved_run.find_run(str(path), {"cpu_replicas": replicas}, LIBRARY)
     run = saved_run.restore(saved, saved_run.find_checkpoint(saved), connect(saved.config))
-    score = LIBRARY.losses.score
+    score = losses.score
     return run, Scorer(run.sampler, run.state.critic, score, labeled_critic=False, steps=5)
 
 
@@ -219,7 +220,7 @@ def test_points_between_the_modes_are_found(tmp_path):
     points = np.concatenate([real, others]).astype(np.float32)
 
     def distances(steps):
-        score = LIBRARY.losses.score
+        score = losses.score
         scorer = Scorer(run.sampler, run.state.critic, score, labeled_critic=False, steps=steps)
         return score_in_units(scorer, run.dataset.spec, points, distances=True)[1]
 

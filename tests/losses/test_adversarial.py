@@ -57,7 +57,7 @@ EXPECTED = {
 )
 @pytest.mark.parametrize("name", losses.ADVERSARIAL_LOSSES)
 def test_values_and_slopes_are_those_of_the_formula(name, dtype, tolerance, compute):
-    _, critic_loss, generator_loss, relativistic = losses.ADVERSARIAL_LOSSES[name]
+    critic_loss, generator_loss, relativistic = losses.ADVERSARIAL_LOSSES[name]
 
     @compute
     def measure(real, fake):
@@ -81,7 +81,7 @@ def test_values_and_slopes_are_those_of_the_formula(name, dtype, tolerance, comp
 @pytest.mark.parametrize("name", losses.ADVERSARIAL_LOSSES)
 def test_losses_of_half_precision_scores_are_float32(name, dtype, fake_dtype):
     """0.01 is not a bfloat16, but its difference to 2 is computed from its rounded value."""
-    _, critic_loss, generator_loss, relativistic = losses.ADVERSARIAL_LOSSES[name]
+    critic_loss, generator_loss, relativistic = losses.ADVERSARIAL_LOSSES[name]
     real, fake = tf.constant([[0.01], [30.0]], dtype), tf.constant([[2.0], [-30.0]], fake_dtype)
     exact_real, exact_fake = (tf.cast(each, tf.float64) for each in (real, fake))
     for loss, arguments, exact in (

@@ -6,6 +6,7 @@ import pytest
 import tensorflow as tf
 from absl import logging
 
+import losses
 from tests.helpers.runs import DCGAN, LIBRARY, TINY
 from wgan_gp.app import run, training
 from wgan_gp.app.resolve import resolve
@@ -64,7 +65,7 @@ def test_the_scores_are_the_same(strategy):
         Scorer(
             Sampler(generator, each, latent_size=2, seed=0),
             lambda inputs, training: inputs[:, :1],
-            LIBRARY.losses.score,
+            losses.score,
             labeled_critic=False,
             starts=2,
             steps=100,

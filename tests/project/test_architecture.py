@@ -4,14 +4,11 @@
 """
 
 import ast
-import importlib
 import pathlib
+import subprocess
 import sys
-import types
 
 import pytest
-
-from wgan_gp.app.library import bundled
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -51,7 +48,10 @@ ALLOWED = {
     "wgan_gp/writers/wandb.py": {"numpy", "wandb"},
     "wgan_gp/data/sources/pictures/tiff.py": {"numpy", "tifffile"},
     "flags.py": {"absl", "wgan_gp", "wgan_gp.config.settings", "wgan_gp.config", "wgan_gp.errors"},
-    "train.py": {"flags", "models", "losses", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},
+    # The packages and the module beside the engine in a checkout.
+    "wgan_gp/__init__.py": {"losses", "models"},
+    "wgan_gp/__main__.py": {"flags"},
+    "train.py": {"flags", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},
 }
 
 
@@ -67,8 +67,6 @@ FILES = [
     if part != "wgan_gp" or not _has_own_rule(path)
     if str(path.relative_to(ROOT)) == part or str(path.relative_to(ROOT)) not in ALLOWED
 ]
-# The only module of the engine that imports by a computed name: it finds losses, models and flags.
-RESOLVER = ROOT / "wgan_gp" / "app" / "library.py"
 USER_CODE = ROOT / "wgan_gp" / "app" / "user_code" / "loading.py"
 
 
@@ -110,26 +108,30 @@ def test_reusable_packages_use_only_relative_imports_of_themselves(part):
                 assert node.level <= depth, path
 
 
-def test_one_function_imports_the_packages_that_the_engine_is_handed():
-    for name in ("flags", "losses", "models"):
-        module = bundled(name)
-        assert isinstance(module, types.ModuleType)
-        assert ROOT in pathlib.Path(module.__file__).parents
+def test_one_file_imports_the_packages_beside_the_engine():
     for path in (ROOT / "wgan_gp").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if getattr(getattr(node, "func", None), "attr", "") == "import_module":
                 # With a second argument, the name is relative to the package itself.
                 # A module that the user names is not a part of this project.
-                assert len(node.args) == 2 or path in (RESOLVER, USER_CODE), path
+                assert len(node.args) == 2 or path == USER_CODE, path
 
 
-def test_a_missing_dependency_of_a_bundled_package_is_not_hidden(monkeypatch):
-    def fail(name):
-        raise ModuleNotFoundError("No module named 'numpy'", name="numpy")
-
-    monkeypatch.setattr(importlib, "import_module", fail)
-    with pytest.raises(ModuleNotFoundError, match="numpy"):
-        bundled("losses")
+def test_a_missing_dependency_of_the_packages_is_not_hidden():
+    """They are looked for in the package first, where the wheel has them."""
+    code = (
+        "import sys, types\n"
+        "import importlib.abc\n"
+        "class Broken(importlib.abc.MetaPathFinder):\n"
+        "    def find_spec(self, name, path=None, target=None):\n"
+        "        if name == 'wgan_gp.losses':\n"
+        "            raise ModuleNotFoundError('No module named numpy', name='numpy')\n"
+        "sys.meta_path.insert(0, Broken())\n"
+        "import wgan_gp\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named numpy"
 
 
 def functions(path):

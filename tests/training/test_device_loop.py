@@ -10,7 +10,6 @@ from PIL import Image
 
 import losses
 from tests.helpers.runs import (
-    LIBRARY,
     TINY,
     make_replica_step,
     make_state,
@@ -283,7 +282,6 @@ def test_the_loop_that_the_devices_permit_is_chosen():
 
 
 def test_an_element_is_one_iteration_at_least():
-    assert LIBRARY.losses is losses
     data = open_data(Config(dataset="swiss_roll"))
     big = loop_input.open_loop_input(
         data,

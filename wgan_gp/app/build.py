@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
 
+from .. import losses
 from ..config import Config, ObjectiveSettings
 from ..data.feed.loop_input import LoopInput, is_resident, open_loop_input
 from ..data.feed.pipeline import distributed_batches
@@ -127,7 +129,7 @@ def make_objective(config: Config, library: Library, *, every_step: bool = False
 
     Args:
       config: The configuration.
-      library: The package of losses, and the objective of the user, if there is one.
+      library: The objective of the user, if there is one.
       every_step: Whether the penalty is computed in every critic step, whatever its interval is.
         A lazy penalty counts k times in every k-th step, which diagnostics of a step must not see.
 
@@ -147,13 +149,12 @@ def make_objective(config: Config, library: Library, *, every_step: bool = False
         settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
     if every_step:
         settings["penalty_interval"] = 1
-    gan_objective = library.losses.GanObjective
     if library.objective is None:
-        return gan_objective(**settings)
+        return typing.cast(Objective, losses.GanObjective(**settings))
     of_flags = {field.name: field.default for field in fields}
     defaults = {
         field.name: (field.default, of_flags.get(field.name, field.default))
-        for field in dataclasses.fields(gan_objective)
+        for field in dataclasses.fields(losses.GanObjective)
     }
     objective = create_objective(
         library.objective,
@@ -272,7 +273,7 @@ def make_step(
       config: The resolved configuration.
       state: The networks and the optimizers.
       spec: The shape and the conditions of the data.
-      library: The packages of networks and losses.
+      library: The networks, and the parts of the user.
       every_step: See `make_objective`.
 
     Raises:
@@ -292,8 +293,8 @@ def make_step(
     return ReplicaStep(
         state=state,
         objective=objective,
-        global_mean=library.losses.global_mean,
-        regularization_share=library.losses.regularization_share,
+        global_mean=losses.global_mean,
+        regularization_share=losses.regularization_share,
         optimization=config,
         latent_size=spec.latent_size(config.latent_size),
         classes=spec.classes,

@@ -25,7 +25,7 @@ def compile_for_slice(config: Config, dataset: Dataset, library: Library) -> Non
     Args:
       config: The resolved configuration.
       dataset: The dataset of the configuration.
-      library: The packages of networks and losses.
+      library: The networks, and the parts of the user.
 
     Raises:
       UserError: If the dataset cannot be accessed, or the run does not fit the slice.

@@ -15,6 +15,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from .. import losses
 from ..config import PYTHON, Config
 from ..data.data_record import DataRecord
 from ..data.spec import DataSpec
@@ -168,7 +169,7 @@ def load(
 
     Args:
       folder: The folder.
-      library: The packages of networks and losses.
+      library: The networks, and the parts of the user.
       model: The network of the user, if the generator is one.
       seed: The seed of the samples. Default: that of the export.
 
@@ -222,7 +223,7 @@ def load(
     def open_scorer() -> Scorer:
         build = network_builder(of_critic, devices, spec, models)
         critic = restore(lambda: build()[1], CRITIC, is_own=bool(own))
-        score = library.losses.score
+        score = losses.score
         return Scorer(sampler, critic, score, labeled_critic=of_critic.critic_takes_labels)
 
     network = getattr(generator, "network", generator)

@@ -44,17 +44,12 @@ def with_exit_status(main: Callable[[list[str]], int]) -> Callable[[list[str]], 
     return program
 
 
-def run(
-    config: Config,
-    given: Mapping[str, Any],
-    library: Library,
-) -> int:
+def run(config: Config, given: Mapping[str, Any]) -> int:
     """Runs the mode that the configuration names, and returns the exit status.
 
     Args:
       config: The configuration of the command line.
       given: The settings that the command line sets, by name.
-      library: The networks and the losses.
 
     Raises:
       UserError: If the run is impossible; the message says why.
@@ -71,12 +66,13 @@ def run(
         compare(config)
         return 2 if streams.stdout_failed() else 0
     if config.mode in SAVED_RUN_MODES:
-        return use_saved_run(config, given, library)
-    return train_or_compile(config, library)
+        return use_saved_run(config, given)
+    return train_or_compile(config)
 
 
-def train_or_compile(config: Config, library: Library) -> int:
+def train_or_compile(config: Config) -> int:
     """Trains a run or compiles it for a TPU slice, and returns the exit status; see `run`."""
+    library = Library()
     user_code = loading.load(config, library.models)
     devices = connect_for(config, user_code)
     library = user_code.add_to(library)
@@ -98,11 +94,11 @@ def train_or_compile(config: Config, library: Library) -> int:
     return 0 if stopped_by is None else 128 + stopped_by
 
 
-def use_saved_run(config: Config, given: Mapping[str, Any], library: Library) -> int:
+def use_saved_run(config: Config, given: Mapping[str, Any]) -> int:
     """Runs a member of SAVED_RUN_MODES, whose result is on stdout, and returns the exit status."""
     from . import saved_run_modes  # noqa: PLC0415
 
-    saved_run_modes.use(config.mode, config.run_directory, given, library)
+    saved_run_modes.use(config.mode, config.run_directory, given)
     return 2 if streams.stdout_failed() else 0
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from .. import losses
 from ..data.spec import DataSpec
 from ..data.tables.table import Table
 from ..inference import export
@@ -85,7 +86,7 @@ class Result(TrainedNetworks):
     def scorer(self) -> Scorer:
         run = self.run
         labeled = run.config.critic_takes_labels
-        score = run.library.losses.score
+        score = losses.score
         return Scorer(run.sampler, run.state.critic, score, labeled_critic=labeled)
 
     def _as_given(self, samples: Any, count: int, label: int | None, conditions: Any) -> Any:

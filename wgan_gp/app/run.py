@@ -29,7 +29,7 @@ class Run:
     Attributes:
       config: The resolved configuration.
       directory: The run directory.
-      library: The packages of networks and losses.
+      library: The networks, and the parts of the user.
       devices: The devices.
       dataset: The dataset; `dataset.spec` has the shape and the number of classes of the data.
       data: The training data.
@@ -76,7 +76,7 @@ def open_run(
     Args:
       config: The resolved configuration; see `resolve.resolve`.
       dataset: The dataset of the configuration.
-      library: The packages of networks and losses.
+      library: The networks, and the parts of the user.
       directory: The run directory. Defaults to that of the configuration.
       devices: The devices, if they are already connected.
 

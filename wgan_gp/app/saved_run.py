@@ -34,7 +34,7 @@ class SavedRun:
       config: The configuration.
       directory: The run directory.
       spec: The properties of the data that it was trained on.
-      library: The packages of networks and losses.
+      library: The networks, and the parts of the user.
       size: The number of examples that it was trained on; None if unknown.
       dataset_function: Returns the data of a split, for a dataset of the user; else None.
     """
@@ -74,7 +74,7 @@ def find_run(
       path: The run directory.
       given: The settings of the command line; see `saved_config.SavedConfig`. Code and paths that
         they do not name are never imported or read.
-      library: The packages of networks and losses.
+      library: The networks, and the parts of the user.
       mode: The mode that uses the run.
 
     Raises:

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from .. import losses
 from ..data.data_record import warn_of_other_data
 from ..errors import reason
 from ..inference import export, sample_files
@@ -31,20 +32,19 @@ if typing.TYPE_CHECKING:
     from ..evaluation.examples import Examples
 
 
-def use(mode: str, path: str, given: Mapping[str, Any], library: Library) -> None:
+def use(mode: str, path: str, given: Mapping[str, Any]) -> None:
     """Runs a mode that uses a saved run; see `Config.mode`.
 
     Args:
       mode: A member of SAVED_RUN_MODES.
       path: The run directory.
       given: The settings of the command line; see `find_run`.
-      library: The packages of networks and losses.
 
     Raises:
       UserError: If the run or its checkpoint does not exist, or the settings do not fit the run.
     """
     modes = {"sample": _sample, "export": _export, "evaluate": _evaluate}
-    saved = find_run(path, given, library, mode)
+    saved = find_run(path, given, Library(), mode)
     with explaining_errors(saved.config):
         modes[mode](saved)
 
@@ -98,7 +98,7 @@ def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
         state.critic,
         latent_size=saved.spec.latent_size(config.latent_size),
         spec=saved.spec,
-        score=saved.library.losses.score,
+        score=losses.score,
         labeled_critic=config.critic_takes_labels,
         files=generator_files.files_of(saved, run) | model_card.files_of(saved, run),
     )

@@ -9,6 +9,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from .. import losses
 from ..config import GRADIENT_PENALTIES, PYTHON, Config, as_text, unmet
 from ..data.feed.pipeline import first_examples
 from ..data.opened_data import InMemoryData, StreamedData
@@ -154,7 +155,7 @@ def _check_critic(
     # Without a gradient penalty, nothing is differentiated twice.
     is_penalized = config.penalty.partition(",")[0] in GRADIENT_PENALTIES
     is_of_user = "critic" in find_user_networks(config, library.models)
-    for finding in library.losses.check_critic(
+    for finding in losses.check_critic(
         critic,
         examples,
         group_size=config.group_size,

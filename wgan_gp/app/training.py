@@ -10,6 +10,7 @@ from typing import Any
 
 from absl import logging
 
+from .. import losses
 from ..config import Config
 from ..config.ranking import MINIMIZED
 from ..data.data_record import DataRecord, check_data, use_record
@@ -70,7 +71,7 @@ def train(
     Args:
       config: The resolved configuration; see `resolve.resolve`.
       dataset: The dataset of the configuration.
-      library: The packages of networks and losses.
+      library: The networks, and the parts of the user.
       devices: The devices, if they are already connected.
       writers, hooks: See `make_trainer`.
 
@@ -141,7 +142,7 @@ def make_trainer(
     peers.begin(run.checkpoints.iteration)
     evaluator = run.open_evaluator() if config.evaluate_interval else None
     train_loop, batches = make_loop(
-        config, run.devices, run.data, step, run.library.losses.reduce_over_replicas
+        config, run.devices, run.data, step, losses.reduce_over_replicas
     )
     on_devices = train_loop if isinstance(train_loop, DeviceStateLoop) else None
     # Files of the run are written from here on, after everything that may refuse it, and only by

@@ -17,6 +17,7 @@ from .optimization import OptimizationSettings
 from .output import EvaluationSettings, OutputSettings, SamplingSettings
 from .settings import (
     SAVED_RUN_MODES,
+    Section,
     check,
     check_requirements,
     has_flag,
@@ -26,30 +27,9 @@ from .settings import (
 )
 
 
-# Fields are collected from the last base class to the first, so config.json begins with the data.
 @dataclasses.dataclass(frozen=True, kw_only=True)
-class Config(
-    SamplingSettings,
-    EvaluationSettings,
-    OutputSettings,
-    DeviceSettings,
-    OptimizationSettings,
-    AugmentationSettings,
-    ObjectiveSettings,
-    NetworkSettings,
-    DataSettings,
-):
-    """All settings of one run.
-
-    A function that needs the settings of one section takes that section; a Config is one.
-
-    Attributes:
-      model_sha256, generator_model_sha256, dataset_sha256, objective_sha256: The hash of the file
-        that the setting names, in hexadecimal. None if it names no file.
-
-    Raises:
-      UserError: If a value is invalid or two values contradict each other.
-    """
+class ModeSettings(Section):
+    """The mode of the program, and an objective of your own."""
 
     mode: str = setting(
         "train",
@@ -75,6 +55,34 @@ class Config(
         of_run=False,  # only training needs it
         user_code=True,
     )
+
+
+# Fields are collected from the last base class to the first, so config.json begins with the data.
+@dataclasses.dataclass(frozen=True, kw_only=True)
+class Config(
+    ModeSettings,
+    SamplingSettings,
+    EvaluationSettings,
+    OutputSettings,
+    DeviceSettings,
+    OptimizationSettings,
+    AugmentationSettings,
+    ObjectiveSettings,
+    NetworkSettings,
+    DataSettings,
+):
+    """All settings of one run.
+
+    A function that needs the settings of one section takes that section; a Config is one.
+
+    Attributes:
+      model_sha256, generator_model_sha256, dataset_sha256, objective_sha256: The hash of the file
+        that the setting names, in hexadecimal. None if it names no file.
+
+    Raises:
+      UserError: If a value is invalid or two values contradict each other.
+    """
+
     model_sha256: str | None = recorded()
     generator_model_sha256: str | None = recorded()
     dataset_sha256: str | None = recorded()
