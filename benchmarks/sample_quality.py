@@ -27,7 +27,8 @@ import sklearn.svm
 from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
-from wgan_gp.config import Config, settings_of_run
+from wgan_gp.app.saved_config import read_config
+from wgan_gp.config import Config
 from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.points import mode_coverage
@@ -108,11 +109,11 @@ def check_run(path: str) -> None:
     Raises:
       UserError: If there is no run, it has no checkpoint, or its dataset is not supported.
     """
-    saved = RunDirectory(path).saved_config()
+    saved = read_config(RunDirectory(path))
     if saved is None:
         raise UserError(f"{path} contains no run", "train one, or give the path of a run")
     # The samples are drawn on one device of this machine, regardless of the devices of training.
-    config = Config.from_dict({**settings_of_run(Config, saved), "model_dir": path})
+    config = Config(**{**saved.of_run, "model_dir": path})
     library = Library()
     resolved, dataset = resolve(config, library.models)
     if config.dataset == "digits" and config.image_size == 8:

@@ -31,6 +31,7 @@ from tests.helpers.runs import (
 )
 from tests.training.test_diagnosis import HEALTHY
 from wgan_gp.app import run_hooks, training
+from wgan_gp.app.saved_config import read_config
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.spec import DataSpec
@@ -429,8 +430,8 @@ def test_a_damaged_configuration_is_refused_or_unchanged(saved, tmp_path, seed):
         damage(dice, copy / "config.json")
         with contextlib.suppress(UserError):
             RunDirectory(str(copy)).check(run.config)
-            restored = Config.from_dict(RunDirectory(str(copy)).saved_config())
-            assert restored.differences(run.config.to_dict()) == []
+            restored = read_config(RunDirectory(str(copy)))
+            assert run.config.differences(restored) == {}
 
 
 # Records the first signal like a run, while the interpreter waits as in a loop on the device.
@@ -492,14 +493,14 @@ def test_two_runs_do_not_write_to_the_same_directory(tmp_path, monkeypatch, linu
             with pytest.raises(
                 UserError, match=f"process {first.pid} on this machine is writing to"
             ):
-                RunDirectory(str(tmp_path)).claim(config, record)
+                RunDirectory(str(tmp_path)).claim(config.to_dict(), record)
         finally:
             first.kill()
         # The lock file of the killed process does not block the next process, also if nothing
         # waits for the killed one.
         while psutil.Process(first.pid).status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.01)
-        RunDirectory(str(tmp_path)).claim(config, record)
+        RunDirectory(str(tmp_path)).claim(config.to_dict(), record)
 
 
 @pytest.mark.parametrize(
@@ -528,7 +529,7 @@ def test_the_lock_of_no_running_process_on_this_machine_does_not_block_a_run(tmp
 )
 def test_a_lock_that_cannot_be_read_is_not_lost(tmp_path, monkeypatch, error):
     directory = RunDirectory(str(tmp_path))
-    directory.claim(Config(**TINY), DataRecord(DataSpec((8, 8, 1), 0)).to_dict())
+    directory.claim(Config(**TINY).to_dict(), DataRecord(DataSpec((8, 8, 1), 0)).to_dict())
     directory.check_lock()
 
     def read(path):

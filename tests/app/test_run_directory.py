@@ -11,13 +11,13 @@ import tensorflow as tf
 
 from tests.helpers.runs import call_main, find_data, train_tiny
 from wgan_gp.app import saved_run_modes
+from wgan_gp.app.saved_config import check_resume
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord, check_data, describe_changes, find_record
 from wgan_gp.data.sources import listing
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import ArrayCache
-from wgan_gp.run_directory import directory as module
 from wgan_gp.run_directory import files
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import read_log, read_object, write_object
@@ -139,8 +139,8 @@ def test_a_resume_on_changed_data_warns_once(pictures, tmp_path, capsys):
     def start():
         """Uses the directory as a start of training does, and returns the output on stderr."""
         data = DataRecord(DataSpec((8, 8, 3), 0), fingerprint=fingerprint_of(pictures))
-        check_data(directory, config, data)
-        directory.claim(config, data.to_dict()).release()
+        check_data(directory, data)
+        directory.claim(config.to_dict(), data.to_dict()).release()
         return capsys.readouterr().err
 
     assert start() == ""
@@ -307,20 +307,6 @@ def test_a_run_without_its_checkpoints_does_not_silently_start_from_scratch(run,
     assert int(resumed.state.iteration) == 5
 
 
-def test_a_start_reads_the_configuration_and_the_summaries_once(run, monkeypatch):
-    shutil.rmtree(run / "checkpoints")
-    config = Config.from_dict(RunDirectory(str(run)).saved_config())
-    directory, paths = RunDirectory(str(run)), []
-    for name in ("read_object", "read_log"):
-        read = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda path, read=read: paths.append(path) or read(path))
-    data = DataRecord(DataSpec((2,), 0))
-    directory.check(config)
-    check_data(directory, config, data)
-    directory.claim(config, data.to_dict())
-    assert paths == [f"{run}/config.json", f"{run}/metrics.jsonl"]
-
-
 @pytest.mark.parametrize(
     ("settings", "steps", "refused"),
     [
@@ -338,13 +324,13 @@ def test_missing_checkpoints_are_an_error_only_if_they_must_have_been_saved(
 ):
     config = Config(model_dir=str(tmp_path), **settings)
     directory = RunDirectory(str(tmp_path))
-    directory.claim(config, DataRecord(DataSpec((8, 8, 1), 0)).to_dict()).release()
+    directory.claim(config.to_dict(), DataRecord(DataSpec((8, 8, 1), 0)).to_dict()).release()
     (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {s}}}\n' for s in steps))
     if not refused:
-        directory.check(config)
+        check_resume(directory, config)
         return
     with pytest.raises(UserError, match="contains no checkpoint, but"):
-        directory.check(config)
+        check_resume(directory, config)
 
 
 def test_a_resume_that_cannot_be_evaluated_changes_nothing(run):

@@ -39,6 +39,7 @@ COMPANIONS = {
     "checkpoint": {"restore_from": "planted"},
     "keep_best": {"evaluate_interval": 5},
     "stop_early": {"evaluate_interval": 5},
+    "output": {"mode": "sample"},
     "samples": {"mode": "evaluate", "reference": "planted"},
     "reference": {"mode": "evaluate", "samples": "planted"},
 }

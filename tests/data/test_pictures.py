@@ -72,8 +72,8 @@ def test_an_image_size_has_one_form(given, kept):
     config = Config(image_size=given)
     assert config.image_size == kept and type(config.image_size) is type(kept)
     saved = json.loads(json.dumps(config.to_dict()))
-    assert Config.from_dict(saved) == config and config.differences(saved) == []
-    assert Config(image_size=7).differences(saved) == [f"--image_size: {kept} -> 7"]
+    assert Config.from_dict(saved) == config and config.differences(Config.from_dict(saved)) == {}
+    assert Config(image_size=7).differences(config) == {"image_size": kept}
 
 
 BAD_SIZES = ["48x", "x48", "0x3", "48x24x3", "5000", "48x5000", "-1", "4.5", "big", " 48", "48X24"]

@@ -16,6 +16,7 @@ from studies import synthetic
 from tests.helpers.runs import call_main, make_state, open_run, resolved
 from wgan_gp.app import training
 from wgan_gp.app.user_code import loading
+from wgan_gp.config import as_text
 from wgan_gp.writers.writer import MemoryWriter
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -121,6 +122,14 @@ def test_the_file_of_the_paper_has_networks_of_101_layers():
             resnet101.generator(dataclasses.replace(design, **wrong))
 
 
+def describe(config, other):
+    """Returns what differs from another configuration, as "--flag: old -> new"."""
+    return sorted(
+        f"--{name}: {as_text(old)} -> {as_text(getattr(config, name))}"
+        for name, old in config.differences(other).items()
+    )
+
+
 def test_the_papers_settings():
     """arXiv:1704.00028 and its code, as far as flags say them."""
     cifar = parse(CONFIGS[0].with_name("cifar10_resnet.flags"))
@@ -131,7 +140,7 @@ def test_the_papers_settings():
     assert (cifar.train_steps, cifar.learning_rate_schedule) == (100_000, "linear")
     assert (cifar.sampling_statistics, cifar.critic_normalization) == ("batch", "none")
     acgan = parse(CONFIGS[0].with_name("cifar10_resnet_acgan.flags"))
-    assert cifar.differences(acgan.to_dict()) == ["--conditioning: acgan -> none"]
+    assert cifar.differences(acgan) == {"conditioning": "acgan"}
     assert (acgan.critic_class_weight, acgan.generator_class_weight) == (1.0, 0.1)
     for name in ("dcgan_64", "resnet_64"):
         large = parse(CONFIGS[0].with_name(f"{name}.flags"))
@@ -143,7 +152,7 @@ def test_the_settings_of_the_hard_networks():
     """arXiv:1704.00028, figure 2: what differs from the first network of the figure."""
     usual = parse(ROOT / "configs" / "dcgan_64.flags")
     found = {
-        path.stem: sorted(parse(path).differences(usual.to_dict()))
+        path.stem: describe(parse(path), usual)
         for path in PAPER
         if path.stem != "resnet101"  # its networks are a file
     }
@@ -194,7 +203,7 @@ def test_the_settings_of_the_re_implementation_with_a_published_fid():
     cifar = parse(CONFIGS[0].with_name("cifar10_resnet.flags"))
     path = CONFIGS[0].with_name("cifar10_resnet_best.flags")
     best = parse(path)
-    assert set(best.differences(cifar.to_dict())) == {
+    assert set(describe(best, cifar)) == {
         "--generator_width: 128 -> 256",
         "--critic_pooling: mean -> sum",
         "--random_flips: off -> on",

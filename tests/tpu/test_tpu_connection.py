@@ -15,6 +15,7 @@ from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
 
 from tests.helpers import google_api
 from tests.helpers.runs import LIBRARY, resolved
+from wgan_gp.app.saved_config import check_resume
 from wgan_gp.app.saved_run import find_run
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord
@@ -346,8 +347,8 @@ def test_a_run_of_a_named_tpu_can_be_used_without_it(tmp_path):
     directory = RunDirectory(str(tmp_path))
     settings = {"tpu": "local", "tpu_zone": "z", "tpu_project": "p", "tpu_cores": 2}
     config = resolved(Config(**settings, model_dir=str(tmp_path)))
-    directory.check(config)
-    directory.claim(config, DataRecord(DataSpec((8, 8, 1), 0)).to_dict()).release()
+    check_resume(directory, config)
+    directory.claim(config.to_dict(), DataRecord(DataSpec((8, 8, 1), 0)).to_dict()).release()
     found = find_run(str(tmp_path), {}, LIBRARY).config
     assert [getattr(found, name) for name in settings] == [None] * 4
 

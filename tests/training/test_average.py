@@ -16,6 +16,7 @@ from tests.helpers.runs import (
     train_tiny,
     without_tracing,
 )
+from wgan_gp.app.saved_config import check_resume
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
@@ -134,7 +135,7 @@ def test_a_run_cannot_be_resumed_without_its_average(tmp_path):
         train_tiny(tmp_path, train_steps=1, generator_ema_decay=0.9)
     config = Config(model_dir=str(tmp_path), train_steps=1, **TINY)
     with pytest.raises(UserError, match=r"--generator_ema_decay: 0\.9 -> 0\.0"):
-        RunDirectory(str(tmp_path)).check(config)
+        check_resume(RunDirectory(str(tmp_path)), config)
 
 
 def test_a_half_life_and_a_decay_contradict_each_other():

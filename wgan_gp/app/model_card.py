@@ -11,7 +11,7 @@ import functools
 
 import tensorflow as tf
 
-from ..config import PYTHON, Config, as_text, settings_of_run
+from ..config import PYTHON, as_text
 from ..errors import printable
 from ..evaluation import results
 from ..inference.pictures import overview, sample_sheet
@@ -37,7 +37,7 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
     config, spec = saved.config, saved.spec
     own = find_user_networks(config, saved.library.models)
     hidden = {"model" if role == "critic" else "generator_model" for role in own}
-    of_run = settings_of_run(Config, dataclasses.asdict(config))
+    of_run = config.of_run
     data = config.dataset
     if data == PYTHON or not is_dataset_name(data):
         hidden.add("dataset")

@@ -22,7 +22,7 @@ from ..training.checkpoint_files import resolve_restore_path, restore_found, sel
 from ..training.state import TrainState
 from .build import make_sampler, make_state
 from .library import Library
-from .saved_config import SavedConfig, needed_settings
+from .saved_config import check_use, find_config, merge, needed_settings
 from .user_code import loading
 
 
@@ -72,7 +72,7 @@ def find_run(
 
     Args:
       path: The run directory.
-      given: The settings of the command line; see `saved_config.SavedConfig`. Code and paths that
+      given: The settings of the command line; see `saved_config.merge`. Code and paths that
         they do not name are never imported or read.
       library: The networks, and the parts of the user.
       mode: The mode that uses the run.
@@ -82,15 +82,14 @@ def find_run(
         mode needs is not named or cannot be imported.
     """
     directory = RunDirectory(path)
-    saved = directory.find_run()
+    saved = find_config(directory)
     record = find_record(directory)
-    saved_config = SavedConfig(path, saved, directory.config, given, library.models)
-    config = saved_config.merge(mode)
+    config = merge(directory, saved, given, mode, library.models)
     code = tuple(name for name in needed_settings(mode) if name in CODE_SETTINGS)
     user_code = loading.load(config, library.models, code)
     config = user_code.record(config)
     loading.warn_of_changes(saved, config)
-    saved_config.check(config)
+    check_use(directory, saved, given, config)
     library = user_code.add_to(library)
     return SavedRun(config, directory, record.spec, library, record.size, user_code.dataset)
 

@@ -53,6 +53,7 @@ from .run_hooks import (
     SampleHook,
     SummaryHook,
 )
+from .saved_config import check_resume
 from .start_checks import check_critic, warn_of_padding, warn_of_unused_settings
 from .user_code import extensions, loading
 
@@ -80,8 +81,8 @@ def train(
         training has a known cause.
     """
     directory = RunDirectory(config.run_directory)
-    directory.check(config)  # fails early, before the minutes that connecting to a TPU takes
-    if saved := directory.saved_config():
+    # This fails early, before the minutes that connecting to a TPU takes.
+    if saved := check_resume(directory, config):
         loading.warn_of_changes(saved, config)
     use_record(dataset, directory)
     warn_of_unused_settings(config, dataset.spec, library.models)
@@ -130,7 +131,8 @@ def make_trainer(
     check_critic(run)
     record = DataRecord.of(run.dataset, run.dataset.count(run.data.size))
     if is_chief:
-        check_data(run.directory, config, record)
+        check_resume(run.directory, config)
+        check_data(run.directory, record)
     newest = run.checkpoints.newest
     run.checkpoints.restore_latest()
     step = make_step(config, run.state, run.dataset.spec, run.library)
@@ -192,7 +194,7 @@ def improvement_hooks(run: Run) -> Iterator[Hook]:
 
 def _claim(run: Run, record: DataRecord, newest: int) -> None:
     """Locks the run directory, and restores what another process has saved since `newest`."""
-    run.directory.claim(run.config, record.to_dict())
+    run.directory.claim(run.config.to_dict(), record.to_dict())
     if run.checkpoints.newest != newest:  # the former owner was not done yet
         if run.devices.cluster.has_peers:
             run.directory.release_lock()

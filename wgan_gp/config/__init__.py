@@ -17,7 +17,6 @@ from .networks import (
 from .objective import GRADIENT_PENALTIES, ObjectiveSettings
 from .optimization import OptimizationSettings
 from .output import EXTRACTORS, EvaluationSettings, OutputSettings, SamplingSettings
-from .resume import settings_of_run
 from .settings import (
     PYTHON,
     SAVED_RUN_MODES,
@@ -56,7 +55,6 @@ __all__ = [
     "has_flag",
     "image_size_of",
     "parse_image_size",
-    "settings_of_run",
     "settings_with",
     "sides_of",
     "unmet",

@@ -7,7 +7,6 @@ import re
 from typing import Any
 
 from ..errors import UserError, naming, shorten
-from . import resume
 from .augmentation import AugmentationSettings
 from .data import DataSettings
 from .devices import DeviceSettings
@@ -228,12 +227,45 @@ class Config(
                     remedy(f"use a multiple of {parts * group}"),
                 )
 
-    def differences(self, saved: dict[str, Any]) -> list[str]:
-        """Returns the differences from a saved configuration that prevent a resume.
+    @property
+    def of_run(self) -> dict[str, Any]:
+        """The settings that describe a saved run in the modes that use it; see `settings.Kind`."""
+        found = {}
+        for field in dataclasses.fields(self):
+            value, permitted = getattr(self, field.name), field.metadata["of_run"]
+            if permitted is True or (permitted and value in permitted):
+                found[field.name] = value
+        return found
 
-        See `resume.differences`.
+    def differences(self, saved: Config) -> dict[str, Any]:
+        """Returns the values of a saved configuration that this one would have to keep, by name.
+
+        It is empty if the run can be resumed. Settings declared with `resume` may differ, and so
+        may the path of a file with the same content. train_steps and schedule_steps may differ if
+        the schedules are constant or have the same length.
         """
-        return resume.differences(self, saved)
+        same_schedule = self._scheduled_steps == saved._scheduled_steps
+        found = {}
+        for field in dataclasses.fields(self):
+            name, old = field.name, getattr(saved, field.name)
+            may_differ = field.metadata["resume"] or self._names_same_code(saved, name)
+            if name in ("train_steps", "schedule_steps"):
+                may_differ = same_schedule
+            if not may_differ and old != getattr(self, name):
+                found[name] = old
+        return found
+
+    @property
+    def _scheduled_steps(self) -> int | None:
+        """The number of iterations that the schedules depend on; None if they are constant."""
+        constant = (self.learning_rate_schedule, self.beta_2_end, self.penalty_weight_end)
+        return None if constant == ("constant", None, 1.0) else self.schedule_length
+
+    def _names_same_code(self, saved: Config, name: str) -> bool:
+        """Returns True if a setting names the same object of a file with the same content."""
+        digest = getattr(self, f"{name}_sha256", None)
+        old, new = (str(getattr(each, name)).partition(":")[2] for each in (saved, self))
+        return digest is not None and digest == getattr(saved, f"{name}_sha256") and old == new
 
     @classmethod
     def from_dict(cls, saved: dict[str, Any], *, origin: str = "the saved configuration") -> Config:

@@ -7,7 +7,6 @@ from typing import Any
 
 from absl import logging
 
-from ..config import Config
 from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..run_directory.json_files import read_object
@@ -157,21 +156,18 @@ def use_record(dataset: Dataset, directory: RunDirectory) -> None:
         dataset.use_recorded(record.spec)
 
 
-def check_data(directory: RunDirectory, config: Config, now: DataRecord) -> None:
+def check_data(directory: RunDirectory, now: DataRecord) -> None:
     """Compares the data with the data on which the run was trained.
 
     Changes that do not prevent training are printed as warnings on stderr.
 
     Args:
-      directory: The run directory, which need not have been checked.
-      config: The configuration of the run.
+      directory: The run directory.
       now: The record of the data.
 
     Raises:
-      UserError: If the shape or the number of classes of the data has changed, or
-        `RunDirectory.check` raises the error.
+      UserError: If the shape or the number of classes of the data has changed.
     """
-    directory.check_once(config)
     with directory.convert_file_errors("read"):
         if not directory.has_checkpoints():
             directory.warn_of_new_start()

@@ -1,4 +1,4 @@
-"""The files of a run directory, and the checks before a run uses or writes them.
+"""The files of a run directory, and the checks before a run writes them.
 
 All access is through tf.io.gfile, so the directory may be local, gs:// or ram://.
 """
@@ -6,7 +6,6 @@ All access is through tf.io.gfile, so the directory may be local, gs:// or ram:/
 from __future__ import annotations
 
 import contextlib
-import functools
 import posixpath
 from collections.abc import Mapping
 from typing import Any
@@ -14,11 +13,9 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ..config import Config
-from ..config.resume import resume_remedy
 from ..errors import UserError
 from .files import convert_file_errors, list_prefix
-from .json_files import read_log, read_object, write_object
+from .json_files import read_log, write_object
 from .lock import RunLock
 
 BEST = "best"  # the folder of the checkpoint of --keep_best, in that of the checkpoints
@@ -27,8 +24,8 @@ BEST = "best"  # the folder of the checkpoint of --keep_best, in that of the che
 class RunDirectory:
     """The files of one run, and the checks before a process writes to them.
 
-    A start of training creates one object and calls `check`, `check_data` of data/data_record.py,
-    and `claim`, in this order. The constructor neither reads nor writes files.
+    A start of training calls `check_resume` of app/saved_config.py, `check_data` of
+    data/data_record.py, and `claim`, in this order. The constructor neither reads nor writes files.
 
     Args:
       path: The run directory; also an attribute.
@@ -67,57 +64,23 @@ class RunDirectory:
         self.wandb = posixpath.join(path, "wandb.json")
         self.mlflow = posixpath.join(path, "mlflow.json")
         self.owner = posixpath.join(path, "owner.json")
-        self._checked: Config | None = None  # the configuration that `check` accepted
         self._lock: RunLock | None = None
 
-    def check(self, config: Config) -> None:
-        """Raises UserError if the directory contains a run that `config` cannot continue.
-
-        This is the case if the run has an incompatible configuration, or if its configuration or
-        its checkpoints are missing.
-        """
-        with self.convert_file_errors("read"):
-            saved = self._read_config()
-            if saved is None and self.has_checkpoints():
-                raise UserError(
-                    f"{self.config} is missing, but {self.checkpoints} contains checkpoints",
-                    "restore the file, or give another --model_dir",
-                )
-            if saved is not None:
-                content, saved_config = saved
-                if differences := config.differences(content):
-                    raise UserError(
-                        f"--model_dir={self.path} contains a run with a different configuration "
-                        f"({'; '.join(differences)})",
-                        f"{resume_remedy(config, content)}, or give another --model_dir",
-                    )
-                self._check_checkpoints(saved_config)
-        self._checked = config
-
-    def _check_checkpoints(self, saved: Config) -> None:
+    def check_checkpoints(self, longest: int) -> None:
         """Raises UserError if the checkpoints that a run must have saved are missing.
 
         Args:
-          saved: The configuration with which the run was last started.
+          longest: The largest number of iterations from the first summary to the first checkpoint.
+            A run may start at any iteration (--restore_from).
         """
-        if not saved.checkpoint_interval or self.has_checkpoints():
-            return
         steps = self._summary_steps
-        # A run may start at any iteration (--restore_from). After its first summary, a checkpoint
-        # is saved within one interval and one loop.
-        longest = saved.checkpoint_interval + saved.steps_per_loop
-        if steps and steps[-1] - steps[0] > longest:
+        if not self.has_checkpoints() and steps and steps[-1] - steps[0] > longest:
             raise UserError(
                 f"{self.checkpoints} contains no checkpoint, but {self.metrics} contains summaries "
                 f"of iterations {steps[0]} to {steps[-1]}",
                 "restore the checkpoints; to start again, delete the run directory or give another "
                 "--model_dir",
             )
-
-    def check_once(self, config: Config) -> None:
-        """Calls `check` unless it was the last to be called with this configuration."""
-        if self._checked != config:
-            self.check(config)
 
     def warn_of_new_start(self) -> None:
         """Warns that training starts again although there are summaries of the run."""
@@ -127,16 +90,16 @@ class RunDirectory:
                 "checkpoint — training starts again and replaces the summaries"
             )
 
-    @functools.cached_property
+    @property
     def _summary_steps(self) -> list[int]:
-        """The iterations of the summaries in metrics.jsonl, read at most once."""
+        """The iterations of the summaries in metrics.jsonl."""
         return [step for step, _ in read_log(self.metrics).lines]
 
-    def claim(self, config: Config, data: Mapping[str, Any]) -> RunLock:
+    def claim(self, config: Mapping[str, Any], data: Mapping[str, Any]) -> RunLock:
         """Creates and locks the directory, and writes config.json and data.json.
 
         Args:
-          config: The configuration of the run.
+          config: The content of config.json.
           data: The content of data.json.
 
         Returns:
@@ -150,7 +113,7 @@ class RunDirectory:
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)
             lock.acquire()
-            write_object(self.config, config.to_dict())
+            write_object(self.config, config)
             write_object(self.data, data)
         self._lock = lock
         return lock
@@ -169,36 +132,6 @@ class RunDirectory:
     def has_checkpoints(self) -> bool:
         """Returns True if there is a checkpoint, complete or not."""
         return bool(list_prefix(posixpath.join(self.checkpoints, "ckpt-")))
-
-    def saved_config(self) -> dict[str, Any] | None:
-        """Returns the content of config.json, or None if the file does not exist.
-
-        Raises:
-          UserError: If the file is not a valid configuration.
-        """
-        saved = self._read_config()
-        return None if saved is None else saved[0]
-
-    def _read_config(self) -> tuple[dict[str, Any], Config] | None:
-        """Returns the content of config.json and its configuration; see `saved_config`."""
-        content = read_object(self.config)
-        return None if content is None else (content, Config.from_dict(content, origin=self.config))
-
-    def find_run(self) -> dict[str, Any]:
-        """Returns the content of config.json of a run.
-
-        Raises:
-          UserError: If the directory does not contain a run, or the file is damaged.
-        """
-        with self.convert_file_errors("read"):
-            saved = self.saved_config()
-            if saved is None or "train_steps" not in saved:
-                raise UserError(
-                    f"--model_dir={self.path} contains no run (config.json is missing or is not "
-                    "the configuration of a run)",
-                    "train a run there, or give the directory of a run",
-                )
-            return saved
 
     def convert_file_errors(self, done: str) -> contextlib.AbstractContextManager[None]:
         """Returns a context that converts file errors to a UserError that names the directory.

@@ -222,15 +222,15 @@ def is_user_dataset(value: str) -> bool:
     return value not in DATASETS and is_reference(value)
 
 
-def warn_of_changes(saved: Mapping[str, Any], config: Config) -> None:
+def warn_of_changes(saved: Config, config: Config) -> None:
     """Warns on stderr about code that has changed since a run was started.
 
     Args:
-      saved: The content of config.json.
+      saved: The configuration of the run.
       config: The configuration with the current hashes.
     """
     for setting in CODE_SETTINGS:
-        before, now = saved.get(f"{setting}_sha256"), getattr(config, f"{setting}_sha256")
+        before, now = (getattr(each, f"{setting}_sha256") for each in (saved, config))
         if before and now and before != now:
             logging.warning(
                 f"--{setting}={getattr(config, setting)} has changed since the run was started "
