@@ -28,7 +28,7 @@ else:
         if error.name != __name__:  # a package that they need is missing
             raise
         import losses
-        import models  # a checkout has them beside this package
+        import models  # a checkout has them next to this package
 
 from .app.library import Library
 from .config import Config

@@ -19,7 +19,7 @@ def main() -> int:
         from . import flags  # noqa: PLC0415 - the wheel contains it
     except ImportError:
         sys.path.append(str(pathlib.Path(__file__).resolve().parents[1]))
-        import flags  # noqa: PLC0415 - a checkout has it beside
+        import flags  # noqa: PLC0415 - a checkout has it next to it
 
     @program.with_exit_status
     def run(argv: list[str]) -> int:

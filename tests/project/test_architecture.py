@@ -48,7 +48,7 @@ ALLOWED = {
     "wgan_gp/writers/wandb.py": {"numpy", "wandb"},
     "wgan_gp/data/sources/pictures/tiff.py": {"numpy", "tifffile"},
     "flags.py": {"absl", "wgan_gp", "wgan_gp.config.settings", "wgan_gp.config", "wgan_gp.errors"},
-    # The packages and the module beside the engine in a checkout.
+    # The packages and the module next to the engine in a checkout.
     "wgan_gp/__init__.py": {"losses", "models"},
     "wgan_gp/__main__.py": {"flags"},
     "train.py": {"flags", "wgan_gp", "wgan_gp.app", "wgan_gp.runtime"},
@@ -108,7 +108,7 @@ def test_reusable_packages_use_only_relative_imports_of_themselves(part):
                 assert node.level <= depth, path
 
 
-def test_one_file_imports_the_packages_beside_the_engine():
+def test_one_file_imports_the_packages_next_to_the_engine():
     for path in (ROOT / "wgan_gp").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text())):
             if getattr(getattr(node, "func", None), "attr", "") == "import_module":

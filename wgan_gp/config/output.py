@@ -182,7 +182,7 @@ class OutputSettings(Section):
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class UseSettings(Section):
-    """What the modes that use a saved run have in common."""
+    """The settings that the modes which use a saved run share."""
 
     checkpoint: str = setting(
         "latest",

@@ -32,7 +32,7 @@ _BY_NAME = {kind.__name__: kind for kind in TYPES}
 
 @dataclasses.dataclass(frozen=True)
 class Kind:
-    """What the kind of a setting decides.
+    """The treatment of the settings of a kind.
 
     Attributes:
       resume: Whether a resumed run may have another value.
