@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import posixpath
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -19,7 +18,7 @@ from ..config.resume import resume_remedy
 from ..errors import UserError
 from .files import convert_file_errors, list_prefix
 from .json_files import read_log, read_object, write_object
-from .lock import RunLock
+from .lock import Lock
 
 BEST = "best"  # the folder of the checkpoint of --keep_best, in that of the checkpoints
 
@@ -47,7 +46,7 @@ class RunDirectory:
       sampled: The folder of the output of --mode=sample.
       exported: The folder of the output of --mode=export.
       wandb, mlflow: The paths of wandb.json and mlflow.json, which name the tracked run.
-      owner: The path of owner.json, the lock file; see `RunLock`.
+      owner: The path of owner.json, the lock file; see `Lock`.
     """
 
     def __init__(self, path: str):
@@ -68,7 +67,7 @@ class RunDirectory:
         self.mlflow = posixpath.join(path, "mlflow.json")
         self.owner = posixpath.join(path, "owner.json")
         self._checked: Config | None = None  # the configuration that `check` accepted
-        self._lock: RunLock | None = None
+        self._lock: Lock | None = None
 
     def check(self, config: Config) -> None:
         """Raises UserError if the directory contains a run that `config` cannot continue.
@@ -132,12 +131,12 @@ class RunDirectory:
         """The iterations of the summaries in metrics.jsonl, read at most once."""
         return [step for step, _ in read_log(self.metrics).lines]
 
-    def claim(self, config: Config, data: Mapping[str, Any]) -> RunLock:
+    def claim(self, config: Config, data: Any) -> Lock:
         """Creates and locks the directory, and writes config.json and data.json.
 
         Args:
           config: The configuration of the run.
-          data: The content of data.json.
+          data: The content of data.json; see data/data_record.py.
 
         Returns:
           The lock on the directory.
@@ -145,7 +144,7 @@ class RunDirectory:
         Raises:
           UserError: If the directory cannot be written or another process is writing to it.
         """
-        lock = RunLock(self.owner)
+        lock = Lock(self.owner)
         with self.convert_file_errors("written"):
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)
