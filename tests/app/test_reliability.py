@@ -36,10 +36,10 @@ from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
-from wgan_gp.run_directory import files, lock
+from wgan_gp.run_directory import files, json_files, lock
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import write_object
-from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.run_directory.lock import Lock
 from wgan_gp.training import checkpoint_files, checkpointing
 from wgan_gp.training.checkpoint_files import select_checkpoint
 from wgan_gp.training.checkpointing import Checkpoints
@@ -176,14 +176,14 @@ def test_incomplete_files_left_by_a_crash_are_not_a_checkpoint(saved, tmp_path):
     assert {path.name.partition(".")[0] for path in tmp_path.iterdir()} == {"checkpoint", "ckpt-7"}
 
 
-def test_a_checkpoint_of_a_newer_version_is_refused(saved, tmp_path, monkeypatch):
+def test_a_checkpoint_of_another_version_is_refused(saved, tmp_path, monkeypatch):
     state = saved[0].state
     state.iteration.assign(15)
     checkpoints = Checkpoints(state, str(tmp_path))
-    monkeypatch.setattr(checkpoint_files, "FORMAT", 2)
+    monkeypatch.setattr(json_files, "VERSION", 2)
     checkpoints.save()
-    monkeypatch.setattr(checkpoint_files, "FORMAT", 1)
-    with pytest.raises(UserError, match=r"ckpt-15 was saved by a newer version .* — install that"):
+    monkeypatch.setattr(json_files, "VERSION", 1)
+    with pytest.raises(UserError, match=r"ckpt-15.json was written by another version of this"):
         checkpoints.restore_latest()
 
 
@@ -481,7 +481,7 @@ def test_two_runs_do_not_write_to_the_same_directory(tmp_path, monkeypatch, linu
     """macOS has no /proc, and the system gives the start of a process as a time."""
     monkeypatch.setattr(psutil, "LINUX", linux)
     record, config = (
-        DataRecord(DataSpec((8, 8, 1), 0)).to_dict(),
+        DataRecord(DataSpec((8, 8, 1), 0)),
         Config(model_dir=str(tmp_path), **TINY),
     )
     with subprocess.Popen(["sleep", "600"]) as first:
@@ -493,14 +493,14 @@ def test_two_runs_do_not_write_to_the_same_directory(tmp_path, monkeypatch, linu
             with pytest.raises(
                 UserError, match=f"process {first.pid} on this machine is writing to"
             ):
-                RunDirectory(str(tmp_path)).claim(config.to_dict(), record)
+                RunDirectory(str(tmp_path)).claim(config, record)
         finally:
             first.kill()
         # The lock file of the killed process does not block the next process, also if nothing
         # waits for the killed one.
         while psutil.Process(first.pid).status() != psutil.STATUS_ZOMBIE:
             time.sleep(0.01)
-        RunDirectory(str(tmp_path)).claim(config.to_dict(), record)
+        RunDirectory(str(tmp_path)).claim(config, record)
 
 
 @pytest.mark.parametrize(
@@ -517,7 +517,7 @@ def test_two_runs_do_not_write_to_the_same_directory(tmp_path, monkeypatch, linu
 )
 def test_the_lock_of_no_running_process_on_this_machine_does_not_block_a_run(tmp_path, other):
     (tmp_path / "owner.json").write_text(json.dumps(other))
-    own = RunLock(f"{tmp_path}/owner.json")
+    own = Lock(f"{tmp_path}/owner.json")
     own.acquire()
     own.check()
     own.release()
@@ -529,7 +529,7 @@ def test_the_lock_of_no_running_process_on_this_machine_does_not_block_a_run(tmp
 )
 def test_a_lock_that_cannot_be_read_is_not_lost(tmp_path, monkeypatch, error):
     directory = RunDirectory(str(tmp_path))
-    directory.claim(Config(**TINY).to_dict(), DataRecord(DataSpec((8, 8, 1), 0)).to_dict())
+    directory.claim(Config(**TINY), DataRecord(DataSpec((8, 8, 1), 0)))
     directory.check_lock()
 
     def read(path):
@@ -556,7 +556,7 @@ def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):
     config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
     run = open_run(config)
     trainer = training.make_trainer(run)
-    newcomer = RunLock(f"{tmp_path}/owner.json")
+    newcomer = Lock(f"{tmp_path}/owner.json")
     newcomer.acquire()
     with pytest.raises(UserError, match=r"no longer holds the lock \S+owner.json; process \d+ on"):
         trainer.run()

@@ -20,8 +20,8 @@ from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import ArrayCache
 from wgan_gp.run_directory import files
 from wgan_gp.run_directory.directory import RunDirectory
-from wgan_gp.run_directory.json_files import read_log, read_object, write_object
-from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.run_directory.json_files import read_dataclass, read_log, read_object, write_object
+from wgan_gp.run_directory.lock import Lock
 from wgan_gp.writers.files import JsonlWriter
 
 EVERY_5 = {"checkpoint_interval": 5, "summary_interval": 5}
@@ -140,7 +140,7 @@ def test_a_resume_on_changed_data_warns_once(pictures, tmp_path, capsys):
         """Uses the directory as a start of training does, and returns the output on stderr."""
         data = DataRecord(DataSpec((8, 8, 3), 0), fingerprint=fingerprint_of(pictures))
         check_data(directory, data)
-        directory.claim(config.to_dict(), data.to_dict()).release()
+        directory.claim(config, data).release()
         return capsys.readouterr().err
 
     assert start() == ""
@@ -324,7 +324,7 @@ def test_missing_checkpoints_are_an_error_only_if_they_must_have_been_saved(
 ):
     config = Config(model_dir=str(tmp_path), **settings)
     directory = RunDirectory(str(tmp_path))
-    directory.claim(config.to_dict(), DataRecord(DataSpec((8, 8, 1), 0)).to_dict()).release()
+    directory.claim(config, DataRecord(DataSpec((8, 8, 1), 0))).release()
     (tmp_path / "metrics.jsonl").write_text("".join(f'{{"step": {s}}}\n' for s in steps))
     if not refused:
         check_resume(directory, config)
@@ -420,16 +420,16 @@ def test_a_file_that_is_not_a_json_object_is_a_one_line_error(run, capsys, conte
         {"example_shape": [10**30]},
         {"classes": None},
         {"classes": -1},
-        {"fingerprint": [1]},
         {"scaling": [1]},
     ],
 )
 def test_a_data_record_with_invalid_values_is_a_one_line_error(tmp_path, change):
-    saved = {"example_shape": [2], "classes": 0, "fingerprint": None}
-    spec = DataSpec((2,), 0, bounded=False)
-    assert DataRecord.from_dict(saved, "data.json") == DataRecord(spec)
-    with pytest.raises(UserError, match=r"^data.json is missing or damaged — start the run's"):
-        DataRecord.from_dict({**saved, **change}, "data.json")
+    path, saved = f"{tmp_path}/data.json", {"example_shape": [2], "classes": 0, "bounded": False}
+    write_object(path, {"spec": saved})
+    assert read_dataclass(DataRecord, path) == DataRecord(DataSpec((2,), 0, bounded=False))
+    write_object(path, {"spec": {**saved, **change}})
+    with pytest.raises(UserError, match=rf"^{path} is damaged: spec\."):
+        read_dataclass(DataRecord, path)
 
 
 def test_training_replaces_a_damaged_data_record(run, capsys):
@@ -442,7 +442,7 @@ def test_training_replaces_a_damaged_data_record(run, capsys):
 
 @pytest.mark.parametrize("pid", ["1\x00", "../self", 10**30, -1, None, [], True])
 def test_a_damaged_lock_file_does_not_block_a_run(tmp_path, pid):
-    lock = RunLock(f"{tmp_path}/owner.json")
+    lock = Lock(f"{tmp_path}/owner.json")
     mark = {**lock._holder, "pid": pid}
     (tmp_path / "owner.json").write_text(json.dumps(mark))
     lock.acquire()

@@ -22,6 +22,7 @@ from tests.helpers.runs import (
     call_main,
     find_data,
     open_data,
+    reread,
     without_tracing,
 )
 from wgan_gp.app.resolve import resolve
@@ -30,7 +31,7 @@ from wgan_gp.app.training import train
 from wgan_gp.config import Config, DataSettings, DeviceSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
-from wgan_gp.data.scaling.scaling import Scaling, Statistics
+from wgan_gp.data.scaling.scaling import Statistics
 from wgan_gp.data.sources.arrays import arrays
 from wgan_gp.data.sources.arrays.array_files import open_arrays
 from wgan_gp.data.sources.arrays.arrays import ArrayReader
@@ -146,7 +147,7 @@ def test_whitened_examples_have_variance_1_in_all_directions(tmp_path, shape):
     restored = reader.scaling.restore(found)
     assert restored.dtype == np.float64
     np.testing.assert_allclose(sorted_rows(restored), sorted_rows(data), atol=1e-5)
-    assert Scaling.from_dict(json.loads(json.dumps(reader.scaling.to_dict()))) == reader.scaling
+    assert reread(reader.scaling) == reader.scaling
 
 
 @pytest.mark.slow
@@ -309,7 +310,7 @@ def test_invalid_examples_and_constant_features_are_left_out_by_choice(tmp_path,
     assert "is constant in empty" in shown
     assert run.dataset.spec.example_shape == (2,) and run.data.size == 11
     saved = json.loads((tmp_path / "run" / "data.json").read_text())
-    assert saved["scaling"]["names"] == ["length", "empty", "width"]
+    assert saved["spec"]["scaling"]["names"] == ["length", "empty", "width"]
     out = tmp_path / "samples.csv"
     assert not call_main(
         "--mode=sample", f"--model_dir={tmp_path}/run", "--sample_format=csv", f"--output={out}"

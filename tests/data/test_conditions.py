@@ -1,7 +1,6 @@
 """Continuous conditions in the place of labels."""
 
 import contextlib
-import json
 
 import numpy as np
 import pytest
@@ -13,6 +12,7 @@ from tests.helpers.runs import (
     TINY,
     call_main,
     find_data,
+    reread,
     without_tracing,
 )
 from wgan_gp.app import build, resolve, saved_run
@@ -85,7 +85,7 @@ def test_conditions_are_standardized_and_restored():
 
 def test_data_json_contains_a_bounded_sample_of_the_conditions():
     conditions = Conditions.of(np.linspace(0, 1, 5000, dtype=np.float32)[:, None])
-    recorded = Conditions.from_dict(conditions.recorded().to_dict())
+    recorded = reread(conditions.recorded())
     assert recorded.examples.shape == (1024, 1)
     np.testing.assert_array_equal(recorded.table, conditions.table[:1024])
     assert abs(recorded.examples[:64].mean() - 0.5) < 0.1  # a random order
@@ -239,7 +239,7 @@ def test_conditions_with_a_large_offset_keep_their_precision(tmp_path, capsys, s
     else:
         found = first_examples(opened, 64)[1].numpy()
     np.testing.assert_allclose(np.sort(found, 0), np.sort(standardized(SECONDS), 0), atol=1e-6)
-    recorded = Conditions.from_dict(json.loads(json.dumps(dataset.spec.conditions.to_dict())))
+    recorded = reread(dataset.spec.conditions)
     np.testing.assert_array_equal(np.sort(recorded.examples, 0), np.sort(SECONDS, 0))
     assert "warning" not in capsys.readouterr().err
 

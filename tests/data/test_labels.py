@@ -228,7 +228,7 @@ def test_labels_keep_their_names_in_samples(tmp_path):
     flags = ["--dataset=array", f"--data_dir={path}", "--conditioning=projection"]
     assert not call_main(*flags, *TINY.split(), run)
     saved = json.loads((tmp_path / "run" / "data.json").read_text())
-    assert saved["classes"] == 3 and saved["class_names"] == ["1", "3", "5"]
+    assert saved["spec"]["classes"] == 3 and saved["spec"]["class_names"] == ["1", "3", "5"]
     output = ["--sample_format=npz", f"--output={tmp_path}/s.npz", "--num_samples=7"]
     assert not call_main("--mode=sample", run, *output)
     samples = np.load(tmp_path / "s.npz")

@@ -164,7 +164,8 @@ def test_rectangles_are_trained_on_whole(rectangles, tmp_path, cache, capsys):
     assert config.image_size == "12x6"
     saved = json.loads((tmp_path / "run" / "config.json").read_text())
     assert saved["image_size"] == "12x6"
-    assert json.loads((tmp_path / "run" / "data.json").read_text())["example_shape"] == [12, 6, 3]
+    recorded = json.loads((tmp_path / "run" / "data.json").read_text())["spec"]
+    assert recorded["example_shape"] == [12, 6, 3]
 
 
 @pytest.mark.parametrize("cache", [pytest.param("off", marks=pytest.mark.slow), "on"])

@@ -27,8 +27,9 @@ from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
 from wgan_gp.data.sources.arrays.npy_files import Shards, open_npy
 from wgan_gp.data.sources.pictures.folder import find_source
-from wgan_gp.data.store import building, cache, lock, opening, store
+from wgan_gp.data.store import building, cache, opening, store
 from wgan_gp.errors import UserError
+from wgan_gp.run_directory import lock
 
 EXAMPLE_BYTES = 4 * 3 * 3
 LOCAL = DeviceSettings()
@@ -224,7 +225,7 @@ def test_a_silent_holder_in_a_bucket_loses_its_lock(tmp_path, monkeypatch):
     path = f"ram://{tmp_path.name}/s"
     tf.io.gfile.makedirs(os.path.dirname(path))
     with tf.io.gfile.GFile(f"{os.path.dirname(path)}/lock-s", "w") as file:
-        file.write("killed 0")
+        file.write('{"host": "another", "pid": 5, "token": "killed"}')
     assert len(building.build(Squares(), path)) == 50
     assert not tf.io.gfile.exists(f"{os.path.dirname(path)}/lock-s")
 

@@ -18,7 +18,7 @@ from hypothesis.extra import pandas as pandas_of
 
 import wgan_gp
 from tests.fuzz.results import differences, tensors
-from tests.helpers.runs import TINY, call_main, open_run, resolved, train_tiny
+from tests.helpers.runs import TINY, call_main, open_run, reread, resolved, train_tiny
 from wgan_gp.app import run_hooks
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import find_dataset
@@ -30,6 +30,7 @@ from wgan_gp.data.tables.table import Table
 from wgan_gp.data.tables.types import CategoryType
 from wgan_gp.errors import UserError
 from wgan_gp.inference import export, sampling
+from wgan_gp.run_directory.typed_json import load_dataclass, to_json
 from wgan_gp.writers.writer import MemoryWriter
 
 RANDOM = np.random.default_rng(0)
@@ -141,10 +142,6 @@ def people(count=2000, seed=0):
     )
 
 
-def saved(table):
-    return Table.from_dict(json.loads(json.dumps(table.to_dict())))
-
-
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
 @given(_FRAMES)
 def test_rows_become_examples_and_back(frame):
@@ -162,7 +159,7 @@ def test_rows_become_examples_and_back(frame):
         with pytest.raises(UserError, match=r"is constant in all columns|contains a single row"):
             Table.of(frame, "data")
         return
-    table = saved(Table.of(frame, "data"))
+    table = reread(Table.of(frame, "data"))
     examples = table.encode(frame)
     assert examples.shape == (len(frame), table.size) and examples.dtype == np.float32
     assert np.isfinite(examples).all()
@@ -190,7 +187,7 @@ def test_rows_become_examples_and_back(frame):
     ],
 )
 def test_features_of_numbers_are_normal_whatever_their_distribution(values):
-    table = saved(Table.of(pd.DataFrame({"x": values}), "data"))
+    table = reread(Table.of(pd.DataFrame({"x": values}), "data"))
     features = table.encode(pd.DataFrame({"x": values}))[:, 0]
     assert scipy.stats.kstest(features, "norm").pvalue > 1e-3
     restored = table.restore(features[:, None])["x"].to_numpy()
@@ -240,21 +237,21 @@ def test_samples_have_the_decimals_and_the_values_of_the_data():
 )
 def test_types_are_found(values, kind):
     frame = pd.DataFrame({"x": values, "more": np.arange(len(values)) % 2})
-    table = saved(Table.of(frame, "data"))
+    table = reread(Table.of(frame, "data"))
     assert table.types[0].describe() == kind
     pd.testing.assert_frame_equal(table.restore(table.encode(frame)), frame)
 
 
 def test_a_categorical_without_any_value_stays_one():
     frame = pd.DataFrame({"x": pd.Categorical([None] * 3), "y": [1.5, 2.5, 4.0]})
-    table = saved(Table.of(frame, "data"))
+    table = reread(Table.of(frame, "data"))
     found = table.restore(table.encode(frame))
     assert str(found["x"].dtype) == "category" and found["x"].isna().all()
 
 
 def test_types_can_be_given():
     frame = pd.DataFrame({"size": ["m", "s", "l", "m"], "code": [10, 20, 30, 10]})
-    table = saved(Table.of(frame, "data", {"size": ["s", "m", "l"], "code": "integer"}))
+    table = reread(Table.of(frame, "data", {"size": ["s", "m", "l"], "code": "integer"}))
     assert [kind.kind for kind in table.types] == ["ordered", "integer"]
     features = table.encode(frame)
     assert features.shape == (4, 2)
@@ -334,7 +331,7 @@ def test_numbers_that_are_held_out_do_not_determine_levels():
 
 def test_numbers_that_vary_only_among_held_out_rows_are_numbers():
     frame = pd.DataFrame({"x": [5] * 900 + list(range(100)), "y": np.arange(1000.0)})
-    table = saved(Table.of(frame, "data", trained_on=np.arange(1000) < 900))
+    table = reread(Table.of(frame, "data", trained_on=np.arange(1000) < 900))
     assert table.size == 2
     pd.testing.assert_series_equal(table.restore(table.encode(frame))["x"], frame["x"])
 
@@ -432,7 +429,7 @@ def test_conditions_on_dates_are_not_rounded_to_the_unit_of_the_column():
 def test_days_in_a_time_zone_stay_midnight_there():
     days = pd.date_range("2020-01-01", periods=300, tz="Europe/Berlin")
     frame = pd.DataFrame({"d": days, "x": np.arange(300)})
-    table = saved(Table.of(frame, "data"))
+    table = reread(Table.of(frame, "data"))
     pd.testing.assert_frame_equal(table.restore(table.encode(frame)), frame)
     noise = np.random.default_rng(0).normal(size=[2000, table.size]).astype(np.float32)
     found = table.restore(noise)["d"]
@@ -729,8 +726,8 @@ def test_types_that_a_run_had_at_its_beginning_can_be_given_again(tmp_path):
     config = Config(**SETTINGS | {"data_dir": str(path), "column_types": str(types)})
     spec = find_dataset(config).spec
     dataset = find_dataset(config)
-    dataset.use_recorded(dataclasses.replace(spec, table=saved(spec.table)))
-    assert dataset.table == saved(spec.table)
+    dataset.use_recorded(dataclasses.replace(spec, table=reread(spec.table)))
+    assert dataset.table == reread(spec.table)
 
 
 def test_a_number_that_other_rows_lack_is_one_line(tmp_path):
@@ -938,14 +935,14 @@ def test_tables_need_no_types_unless_they_are_asked_for(path, tmp_path):
         ("names", ["age", "age", "income", "debt", "since"]),
         ("target", "nothing"),
         ("types", []),
-        ("columns", [{"kind": "constant", "value": None}] * 5),
+        ("encoders", [{"kind": "constant", "value": None}] * 5),
     ],
 )
 def test_an_edited_record_is_refused(entry, value):
-    record = json.loads(json.dumps(Table.of(people(), "data").to_dict()))
-    Table.from_dict(record)
-    with pytest.raises(ValueError):  # noqa: PT011
-        Table.from_dict({**record, entry: value})
+    table = Table.of(people(), "data")
+    assert reread(table) == table
+    with pytest.raises(UserError, match=r"^data.json is damaged: "):
+        load_dataclass(Table, {**to_json(table), entry: value}, "data.json", "restore it")
 
 
 @pytest.mark.parametrize(
@@ -962,9 +959,9 @@ def test_an_edited_record_is_refused(entry, value):
 def test_an_edited_column_is_refused(change):
     column = {"kind": "number", "levels": [0.0, 0.2, 0.6, 1.0], "has_missing": False}
     column |= {"low": [1, 2, 3], "high": [1, 2, 3]}
-    columns.from_dict(column)
-    with pytest.raises(ValueError, match="a column has other entries"):
-        columns.from_dict({**column, **change})
+    load_dataclass(columns.Number, column, "data.json", "restore it")
+    with pytest.raises(UserError, match=r"^data.json is damaged: "):
+        load_dataclass(columns.Number, {**column, **change}, "data.json", "restore it")
 
 
 @pytest.mark.slow

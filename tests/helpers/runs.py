@@ -4,8 +4,10 @@ import atexit
 import contextlib
 import dataclasses
 import functools
+import json
 import tempfile
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import tensorflow as tf
 from absl import flags as absl_flags
@@ -19,6 +21,7 @@ from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import Dataset, find_dataset
 from wgan_gp.data.opened_data import InMemoryData, StreamedData
+from wgan_gp.run_directory.typed_json import load_dataclass, to_json
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect
 from wgan_gp.training.loop import TrainLoop, make_host_loop
@@ -169,3 +172,8 @@ def call_main(*arguments) -> int:
         for field in dataclasses.fields(Config):
             if field.name in absl_flags.FLAGS:
                 delattr(absl_flags.FLAGS, field.name)
+
+
+def reread(saved: Any) -> Any:
+    """Returns a frozen dataclass as it is read from a file that contains it."""
+    return load_dataclass(type(saved), json.loads(json.dumps(to_json(saved))), "x.json", "")

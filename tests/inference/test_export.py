@@ -24,7 +24,7 @@ from wgan_gp.inference import export, sample_files
 from wgan_gp.inference.images import to_pixels
 from wgan_gp.inference.sampling import Sampler, interpolations
 from wgan_gp.run_directory.directory import RunDirectory
-from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.run_directory.lock import Lock
 from wgan_gp.runtime.devices import connect
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -464,7 +464,7 @@ def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_pa
             "config.json is damaged: it does not contain a JSON object — restore",
         ),
         ({"config.json": None, "data.json": None}, "has no checkpoint yet — train it longer"),
-        ({"config.json": None}, "data.json is missing or damaged — start"),
+        ({"config.json": None}, "data.json is missing — start"),
     ],
     ids=["empty", "foreign", "torn", "not saved yet", "without data"],
 )
@@ -486,13 +486,13 @@ def test_a_run_that_trains_on_is_left_as_it_is(runs, tmp_path, capsys):
     with subprocess.Popen(["sleep", "600"]) as other:
         status = pathlib.Path(f"/proc/{other.pid}/stat").read_text()
         mark = {"pid": other.pid, "started": status.rpartition(")")[2].split()[19]}
-        mark = {**RunLock(str(tmp_path / "owner.json"))._holder, **mark}
+        mark = {**Lock(str(tmp_path / "owner.json"))._holder, **mark}
         (tmp_path / "owner.json").write_text(json.dumps(mark))
         try:
             with pytest.raises(
                 UserError, match=f"process {other.pid} on this machine is writing to"
             ):
-                RunLock(RunDirectory(str(tmp_path)).owner).acquire()
+                Lock(RunDirectory(str(tmp_path)).owner).acquire()
             before = content_of(tmp_path)
             for sample_format in ("grid", "interpolation", "png", "npz"):
                 arguments = [f"--model_dir={tmp_path}", f"--sample_format={sample_format}"]

@@ -105,7 +105,7 @@ def test_an_export_from_python_has_few_conditions_of_the_data(tmp_path):
     with without_tracing():
         wgan_gp.train(config, data=data).export(str(tmp_path / "out"))
     content = json.loads((tmp_path / "out" / "data.json").read_text())
-    assert len(content["conditions"]["examples"]) == 1024
+    assert len(content["spec"]["conditions"]["examples"]) == 1024
 
 
 @pytest.mark.slow
@@ -260,8 +260,7 @@ def test_a_damaged_file_is_one_line(name, damage, folder):
         {"model": None},
         {"generator_model": "dcgan"},
         {"generator_width": None},
-        {"format": 2},
-        {"format": None},
+        {"critic": None},
         {"conditioning": "magic"},
         {"model_width": 16_384, "generator_width": 16_384, "latent_size": 65_536},
     ],
@@ -291,7 +290,8 @@ def test_other_settings_have_no_effect(folder):
     ],
 )
 def test_a_planted_property_of_the_data_is_refused(entries, folder):
-    plant(folder, "data.json", **entries)
+    saved = read_object(str(folder / "data.json"))["spec"]
+    plant(folder, "data.json", spec={**saved, **entries})
     with pytest.raises(UserError) as error:
         wgan_gp.load(str(folder))
     assert "model_dir" not in str(error.value) and "start the run" not in str(error.value)
@@ -334,11 +334,11 @@ def measured(tmp_path_factory):
 def test_statistics_that_no_data_have_are_refused(entry, changes, measured, tmp_path):
     for name in FILES:
         shutil.copy(measured / name, tmp_path / name)
-    saved = read_object(str(tmp_path / "data.json"))[entry]
+    saved = read_object(str(tmp_path / "data.json"))["spec"]
     assert np.isfinite(wgan_gp.load(str(tmp_path)).sample(3)).all()
-    new = {**saved, **changes} if isinstance(changes, dict) else changes
-    plant(tmp_path, "data.json", **{entry: new})
-    with pytest.raises(UserError, match=r"data\.json is missing or damaged"):
+    new = {**saved[entry], **changes} if isinstance(changes, dict) else changes
+    plant(tmp_path, "data.json", spec={**saved, entry: new})
+    with pytest.raises(UserError, match=r"data\.json is damaged: "):
         wgan_gp.load(str(tmp_path))
 
 
@@ -456,7 +456,7 @@ def test_an_export_may_be_in_a_bucket(exported, tmp_path):
 
 def test_the_record_does_not_identify_the_data(exported):
     record = json.loads((exported / "data.json").read_text())
-    assert record["fingerprint"] is None and record["example_shape"] == [2]
+    assert record["fingerprint"] is None and record["spec"]["example_shape"] == [2]
 
 
 @pytest.mark.slow

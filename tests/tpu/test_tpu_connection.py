@@ -348,7 +348,7 @@ def test_a_run_of_a_named_tpu_can_be_used_without_it(tmp_path):
     settings = {"tpu": "local", "tpu_zone": "z", "tpu_project": "p", "tpu_cores": 2}
     config = resolved(Config(**settings, model_dir=str(tmp_path)))
     check_resume(directory, config)
-    directory.claim(config.to_dict(), DataRecord(DataSpec((8, 8, 1), 0)).to_dict()).release()
+    directory.claim(config, DataRecord(DataSpec((8, 8, 1), 0))).release()
     found = find_run(str(tmp_path), {}, LIBRARY).config
     assert [getattr(found, name) for name in settings] == [None] * 4
 

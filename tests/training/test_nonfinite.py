@@ -22,7 +22,7 @@ from wgan_gp.config import Config
 from wgan_gp.data.datasets import Dataset
 from wgan_gp.data.opened_data import InMemoryData
 from wgan_gp.errors import NotFiniteError, UserError
-from wgan_gp.run_directory.lock import RunLock
+from wgan_gp.run_directory.lock import Lock
 from wgan_gp.training.checkpointing import Checkpoints
 from wgan_gp.training.optimizer import GuardedAdam
 from wgan_gp.writers.writer import Writer
@@ -222,7 +222,7 @@ def test_a_rollback_continues_from_the_last_checkpoint_with_different_noise(
 @pytest.mark.slow
 def test_a_run_that_lost_its_lock_does_not_roll_back(tmp_path, spoiled):
     spoiled(CRITIC_STEP, times=1)
-    newcomer, lines = RunLock(f"{tmp_path}/owner.json"), []
+    newcomer, lines = Lock(f"{tmp_path}/owner.json"), []
 
     class Taking(Writer):
         def scalars(self, step, values):

@@ -25,6 +25,7 @@ from ..inference.sampling import Sampler, samples_in_units
 from ..inference.scoring import Scorer, score_in_units
 from ..run_directory.files import convert_file_errors
 from ..run_directory.json_files import read_object, to_text
+from ..run_directory.typed_json import load_dataclass
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
 from .build import generator_builder, make_sampler, network_builder
@@ -36,7 +37,6 @@ from .user_code.user_networks import UserNetworks
 
 CONFIG, DATA = "config.json", "data.json"
 WEIGHTS, CRITIC = "generator.npz", "critic.npz"
-_FORMAT = 1  # of config.json
 _REMEDY = "export or download it again"
 # What only the critic needs; "model" has another value for it.
 _CRITIC_SETTINGS = {"model", "critic_normalization", "critic_pooling", "minibatch_stddev"}
@@ -155,8 +155,8 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
     conditions = None if saved.spec.conditions is None else saved.spec.conditions.recorded()
     record = DataRecord(dataclasses.replace(saved.spec, conditions=conditions), size=saved.size)
     return {
-        CONFIG: to_text({**settings, "critic": of_critic, "format": _FORMAT}),
-        DATA: to_text(record.to_dict()),
+        CONFIG: to_text({**settings, "critic": of_critic}),
+        DATA: to_text(record),
         WEIGHTS: weights.pack(run.state.sampling_generator),
         CRITIC: weights.pack(run.state.critic),
     }
@@ -178,7 +178,7 @@ def load(
     """
     config_path, data_path = posixpath.join(folder, CONFIG), posixpath.join(folder, DATA)
     config, of_critic = _read_config(folder, config_path, seed)
-    spec = DataRecord.from_dict(_read(folder, data_path), data_path, _REMEDY).spec
+    spec = load_dataclass(DataRecord, _read(folder, data_path), data_path, _REMEDY).spec
     models, own = library.models, {config.model, of_critic.model} & {PYTHON}
     if config.model == PYTHON and model is None:
         raise UserError(
@@ -233,18 +233,16 @@ def load(
 def _read_config(folder: str, path: str, seed: int | None) -> tuple[Config, Config]:
     """Returns the configurations of a generator and its critic, of which only settings are read."""
     content = _read(folder, path)
-    if content.get("format") != _FORMAT:
+    of_critic = content.get("critic")
+    if not isinstance(of_critic, dict) or not isinstance(of_critic.get("model"), str):
         raise UserError(
-            f"{path} is not that of an export, or that of a newer version",
+            f"{path} is not that of an export",
             "give a folder that --mode=export wrote, such as exported/ in the run directory",
         )
     settings = {name: value for name, value in content.items() if name in _SETTINGS}
     config = Config.from_dict(settings, origin=path)
     if None in (config.model, config.generator_width) or config.model != config.generator_model:
         raise UserError(f"{path} does not describe a generator", _REMEDY)
-    of_critic = content.get("critic")
-    if not isinstance(of_critic, dict) or not isinstance(of_critic.get("model"), str):
-        raise UserError(f"{path} does not describe a critic", _REMEDY)
     for name in _CRITIC_SETTINGS & set(of_critic):
         settings[name] = of_critic[name]
     critic = Config.from_dict(settings, origin=path)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import json
 import os
 from collections.abc import Mapping
 from typing import Any
@@ -62,7 +61,7 @@ class Result(TrainedNetworks):
         "step" holds the iterations, `[N]` int64. Each other tag, such as "critic/wasserstein",
         holds `[N]` float64, with NaN where a summary did not contain it.
         """
-        lines = [json.loads(line) for _, line in read_log(self.run.directory.metrics).lines]
+        lines = read_log(self.run.directory.metrics).entries
         tags = dict.fromkeys(
             tag
             for line in lines

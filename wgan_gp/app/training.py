@@ -194,7 +194,7 @@ def improvement_hooks(run: Run) -> Iterator[Hook]:
 
 def _claim(run: Run, record: DataRecord, newest: int) -> None:
     """Locks the run directory, and restores what another process has saved since `newest`."""
-    run.directory.claim(run.config.to_dict(), record.to_dict())
+    run.directory.claim(run.config, record)
     if run.checkpoints.newest != newest:  # the former owner was not done yet
         if run.devices.cluster.has_peers:
             run.directory.release_lock()

@@ -9,15 +9,11 @@ from absl import logging
 
 from ..errors import UserError
 from ..run_directory.directory import RunDirectory
-from ..run_directory.json_files import read_object
-from ..run_directory.schema import integer, list_of, object_of, optional, text
+from ..run_directory.json_files import read_dataclass
 from .datasets import Dataset
-from .scaling.conditions import Conditions
-from .scaling.pixels import Pixels
-from .scaling.scaling import Scaling
-from .spec import DataSpec, is_normalized
-from .tables.table import Table
+from .spec import DataSpec
 
+_UNITS = ("files", "examples")  # whose numbers a fingerprint has
 _REMEDY = "start the run's training again, which writes the file"
 # The entries of a fingerprint that are compared, and the descriptions of their differences.
 _DESCRIPTIONS = {
@@ -26,24 +22,6 @@ _DESCRIPTIONS = {
     "sizes": "the file sizes differ",
     "content": "the examples differ",
 }
-_count = optional(integer(0, 2**62))
-_is_record = object_of(
-    {
-        "example_shape": list_of(integer(1), 1, 4),
-        "classes": integer(),
-        "fingerprint": optional(
-            object_of(
-                {
-                    "files": _count,
-                    "examples": _count,
-                    **dict.fromkeys(_DESCRIPTIONS, optional(text)),
-                }
-            )
-        ),
-        "class_names": optional(list_of(text)),
-        "size": _count,
-    }
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,8 +35,27 @@ class DataRecord:
     """
 
     spec: DataSpec
-    fingerprint: dict[str, Any] | None = None
+    fingerprint: dict[str, int | str | None] | None = None
     size: int | None = None
+
+    def __post_init__(self) -> None:
+        spec, shape = self.spec, self.spec.example_shape
+        names = spec.class_names or ()
+        if not 1 <= len(shape) <= 4 or min(shape) < 1 or max(shape) >= 2**31:
+            raise ValueError("spec.example_shape is not the shape of an example")
+        if spec.classes not in (0, len(names)) or len(set(names)) != len(names):
+            raise ValueError("spec.class_names does not have a name for each class")
+        if (spec.table, spec.scaling, spec.pixels).count(None) < 2:
+            raise ValueError("spec has several units")
+        if spec.table is not None and shape != (spec.table.size,):
+            raise ValueError("spec.table does not fit the shape")
+        if spec.scaling is not None:
+            spec.scaling.check(shape)
+        if spec.pixels is not None and len(shape) == 1:
+            raise ValueError("spec.pixels does not fit the shape")
+        counts = [(self.fingerprint or {}).get(unit) for unit in _UNITS]
+        if not all(type(count) in (int, type(None)) for count in counts):
+            raise ValueError("fingerprint has counts that are not numbers")
 
     @classmethod
     def of(cls, dataset: Dataset, size: int | None = None) -> DataRecord:
@@ -68,63 +65,6 @@ class DataRecord:
             spec = dataclasses.replace(spec, conditions=spec.conditions.recorded())
         return cls(spec, dataset.fingerprint(), size)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the JSON object of data.json."""
-        spec = self.spec
-        return {
-            "example_shape": list(spec.example_shape),
-            "classes": spec.classes,
-            "fingerprint": self.fingerprint,
-            "scaling": None if spec.scaling is None else spec.scaling.to_dict(),
-            "pixels": None if spec.pixels is None else spec.pixels.to_dict(),
-            "table": None if spec.table is None else spec.table.to_dict(),
-            "conditions": None if spec.conditions is None else spec.conditions.to_dict(),
-            "class_names": None if spec.class_names is None else list(spec.class_names),
-            "size": self.size,
-        }
-
-    @classmethod
-    def from_dict(cls, saved: Any, path: str, remedy: str = _REMEDY) -> DataRecord:
-        """Returns the record for the JSON object `saved`, which was read from `path`.
-
-        Raises:
-          UserError: If `saved` is not a valid record.
-        """
-        try:
-            if not _is_record(saved):
-                raise ValueError("the record has other entries")
-            shape, classes = tuple(saved["example_shape"]), saved["classes"]
-            names = saved.get("class_names")
-            count = len(names or ())
-            if classes not in (0, count) or len(set(names or ())) != count:
-                raise ValueError("each class needs a name of its own")
-            scaling, conditions = saved.get("scaling"), saved.get("conditions")
-            table = None if saved.get("table") is None else Table.from_dict(saved["table"])
-            if table is not None and (shape, scaling) != ((table.size,), None):
-                raise ValueError("the table does not fit the shape")
-            if scaling is not None:
-                scaling = Scaling.from_dict(scaling)
-                if not scaling.fits(shape):
-                    raise ValueError("the scaling does not fit the shape")
-            pixels = None if saved.get("pixels") is None else Pixels.from_dict(saved["pixels"])
-            if pixels is not None and (len(shape) == 1 or (scaling, table) != (None, None)):
-                raise ValueError("the data has other units than levels")
-            if conditions is not None:
-                conditions = Conditions.from_dict(conditions)
-            spec = DataSpec(
-                shape,
-                classes,
-                is_normalized(shape) if scaling is None else scaling.bounded,
-                conditions,
-                tuple(names) if names else None,
-                scaling,
-                table,
-                pixels,
-            )
-            return cls(spec, saved.get("fingerprint"), saved.get("size"))
-        except ValueError:
-            raise UserError(f"{path} is missing or damaged", remedy) from None
-
 
 def find_record(directory: RunDirectory) -> DataRecord:
     """Returns the content of data.json of a run.
@@ -133,14 +73,16 @@ def find_record(directory: RunDirectory) -> DataRecord:
       UserError: If the file is missing or damaged.
     """
     with directory.convert_file_errors("read"):
-        return DataRecord.from_dict(read_object(directory.data), directory.data)
+        record = read_dataclass(DataRecord, directory.data, _REMEDY)
+    if record is None:
+        raise UserError(f"{directory.data} is missing", _REMEDY)
+    return record
 
 
 def _read(directory: RunDirectory) -> DataRecord | None:
     """Returns the content of data.json, or None if it is missing or, with a warning, damaged."""
     try:
-        saved = read_object(directory.data)
-        return None if saved is None else DataRecord.from_dict(saved, directory.data)
+        return read_dataclass(DataRecord, directory.data)
     except UserError as error:
         logging.warning(f"{error.what}; training writes the file again")
         return None
@@ -210,7 +152,7 @@ def describe_changes(before: dict[str, Any] | None, now: dict[str, Any] | None) 
     """
     if before is None or now is None:
         return ""
-    for unit in ("files", "examples"):
+    for unit in _UNITS:
         if unit in now and before.get(unit) != now[unit]:
             return f"{before.get(unit)} {unit} became {now[unit]}"
     # Remote files have no sizes.

@@ -112,7 +112,9 @@ class Dataset:
                 "use --conditioning=concatenation",
             )
         if conditioning != "none" and has_conditions:
-            reader.conditions.warn()  # type: ignore[attr-defined]
+            name = "data_dir" if settings.dataset == "array" else "dataset"
+            flag = f"--{name}={getattr(settings, name)}"
+            reader.conditions.warn(flag)  # type: ignore[attr-defined]
         self.settings = settings
         self._reader: Any = reader
         self._conditioning = conditioning

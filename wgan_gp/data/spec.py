@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
-import typing
 from collections.abc import Sequence
 
+import numpy as np
+
 from ..errors import shorten
-
-if typing.TYPE_CHECKING:
-    import numpy as np
-
-    from .scaling.conditions import Conditions
-    from .scaling.pixels import Pixels
-    from .scaling.scaling import Scaling
-    from .tables.table import Table
+from .scaling.conditions import Conditions
+from .scaling.pixels import Pixels
+from .scaling.scaling import Scaling
+from .tables.table import Table
 
 # What an example is, by the number of its axes.
 KINDS = {1: "points", 2: "signals", 3: "images", 4: "volumes"}

@@ -32,7 +32,6 @@ _DATA_SETTINGS = (
     *(name for name, what in settings_with("kind", DataSettings).items() if what == "data"),
     "seed",
 )
-_FORMAT = 3  # the version of the cache's format
 _CHECKSUM, _CONTENT_HASH = "checksum", "content"  # entries in addition to the arrays
 _MOST_CACHED_BYTES = 2**34  # features of 1,000,000 images have 8 GB
 _MOST_STREAMED = 1_000_000  # examples in place of all
@@ -63,7 +62,7 @@ class Examples:
         shape = self.dataset.spec.example_shape
         # Also if it is a default.
         settings["image_size"] = image_size_of(shape[0], shape[1]) if len(shape) == 3 else None
-        return digest([_FORMAT, *settings.values(), *more])[:16]
+        return digest([*settings.values(), *more])[:16]
 
     def content_hash(self, count: int) -> str:
         """Returns a hash of the examples and labels that `batches` yields.

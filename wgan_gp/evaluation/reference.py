@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import io
 import posixpath
 import zipfile
@@ -14,7 +13,7 @@ import tensorflow as tf
 
 from ..data.sources import listing
 from ..errors import UserError, reason, shorten
-from ..run_directory.files import read_file, write_output
+from ..run_directory.files import file_sha256, read_file, write_output
 from . import metrics
 
 _REMEDY = "give a folder of images, or a .npz file of --output, pytorch-fid or clean-fid"
@@ -118,11 +117,7 @@ def recorded_name(extractor: str) -> str:
             for folder, _, names in tf.io.gfile.walk(extractor)
             for name in names
         )
-    content = hashlib.sha256()
-    for file in files:
-        with tf.io.gfile.GFile(file, "rb") as opened:
-            content.update(opened.read())
-    return f"{posixpath.basename(extractor.rstrip('/'))} {content.hexdigest()[:16]}"
+    return f"{posixpath.basename(extractor.rstrip('/'))} {file_sha256(*files)[:16]}"
 
 
 def read(path: str) -> Reference:

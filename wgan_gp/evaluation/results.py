@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -62,8 +61,7 @@ def recorded_table(directory: RunDirectory, step: int) -> str | None:
     An evaluation of `step` iterations is preferred to those of others. The name of an extractor
     that is a path is left out, and so are metrics that this version does not have.
     """
-    lines = read_log(directory.evaluation, ascending=False).lines
-    evaluations = [json.loads(line) for _, line in lines]
+    evaluations = read_log(directory.evaluation, ascending=False).entries
     if not evaluations:
         return None
     of_step = [each for each in evaluations if each["step"] == step]

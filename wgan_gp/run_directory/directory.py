@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import posixpath
-from collections.abc import Mapping
 from typing import Any
 
 import tensorflow as tf
@@ -16,7 +15,7 @@ from absl import logging
 from ..errors import UserError
 from .files import convert_file_errors, list_prefix
 from .json_files import read_log, write_object
-from .lock import RunLock
+from .lock import Lock
 
 BEST = "best"  # the folder of the checkpoint of --keep_best, in that of the checkpoints
 
@@ -44,7 +43,7 @@ class RunDirectory:
       sampled: The folder of the output of --mode=sample.
       exported: The folder of the output of --mode=export.
       wandb, mlflow: The paths of wandb.json and mlflow.json, which name the tracked run.
-      owner: The path of owner.json, the lock file; see `RunLock`.
+      owner: The path of owner.json, the lock file; see `Lock`.
     """
 
     def __init__(self, path: str):
@@ -64,7 +63,7 @@ class RunDirectory:
         self.wandb = posixpath.join(path, "wandb.json")
         self.mlflow = posixpath.join(path, "mlflow.json")
         self.owner = posixpath.join(path, "owner.json")
-        self._lock: RunLock | None = None
+        self._lock: Lock | None = None
 
     def check_checkpoints(self, longest: int) -> None:
         """Raises UserError if the checkpoints that a run must have saved are missing.
@@ -95,12 +94,12 @@ class RunDirectory:
         """The iterations of the summaries in metrics.jsonl."""
         return [step for step, _ in read_log(self.metrics).lines]
 
-    def claim(self, config: Mapping[str, Any], data: Mapping[str, Any]) -> RunLock:
+    def claim(self, config: Any, data: Any) -> Lock:
         """Creates and locks the directory, and writes config.json and data.json.
 
         Args:
-          config: The content of config.json.
-          data: The content of data.json.
+          config: The configuration of the run.
+          data: The record of its data.
 
         Returns:
           The lock on the directory.
@@ -108,7 +107,7 @@ class RunDirectory:
         Raises:
           UserError: If the directory cannot be written or another process is writing to it.
         """
-        lock = RunLock(self.owner)
+        lock = Lock(self.owner)
         with self.convert_file_errors("written"):
             for folder in (self.path, self.checkpoints, self.samples):
                 tf.io.gfile.makedirs(folder)

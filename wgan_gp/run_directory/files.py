@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import os
 import posixpath
 import stat
@@ -15,6 +16,7 @@ from .buckets import explain_bucket_error
 # The way out for a file of --output that cannot be read or written.
 OUTPUT_REMEDY = "free disk space or check the permissions, or give another --output"
 _INCOMPLETE = ".incomplete"  # the folder of the files that are being written
+_BLOCK_BYTES = 2**20  # per read
 MOST_BYTES = 2**28  # of a file that is read whole; a matrix of data.json has up to 11 MB
 
 
@@ -72,6 +74,17 @@ def read_file(path: str, most: int = MOST_BYTES) -> bytes:
         raise OSError(f"{path} is larger than {most / 2**20:g} MiB")
     with tf.io.gfile.GFile(path, "rb") as file:
         return file.read()
+
+
+def file_sha256(*paths: str) -> str:
+    """Returns the SHA-256 of the contents of regular files, read in blocks."""
+    sha256 = hashlib.sha256()
+    for path in paths:
+        check_regular(path)
+        with tf.io.gfile.GFile(path, "rb") as file:
+            while block := file.read(_BLOCK_BYTES):
+                sha256.update(block)
+    return sha256.hexdigest()
 
 
 def write_durable(path: str, content: bytes | str | Iterable[bytes]) -> None:

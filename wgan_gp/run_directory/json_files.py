@@ -2,23 +2,28 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import tensorflow as tf
 
 from ..errors import UserError
 from .files import read_file, write_atomic
-from .schema import Check, integer, text
+from .typed_json import is_text, load_dataclass, to_json
 
-_CHECKSUM = "checksum"
+VERSION = 1  # of all files of a run, of a store and of an export; there is no other one yet
+_Loaded = TypeVar("_Loaded")
+_VERSION, _CHECKSUM = "version", "checksum"
 _REMEDY = "restore the original file, or give another --model_dir"
 _MOST_LOG_BYTES = 2**30  # a line per summary has about 1 KB
-_step = integer()
+
+
+class OtherVersionError(UserError):
+    """A file was written by another version of this program."""
 
 
 def digest(content: Any) -> str:
@@ -26,13 +31,14 @@ def digest(content: Any) -> str:
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
 
 
-def write_object(path: str, content: Mapping[str, Any]) -> None:
-    """Writes an object with its checksum atomically."""
+def write_object(path: str, content: Any) -> None:
+    """Writes a dataclass or a dictionary with the version and a checksum, atomically."""
     write_atomic(path, to_text(content))
 
 
-def to_text(content: Mapping[str, Any]) -> str:
-    """Returns the text of an object with its checksum, which `read_object` reads."""
+def to_text(content: Any) -> str:
+    """Returns the text that `write_object` writes and `read_object` reads."""
+    content = {**to_json(content), _VERSION: VERSION}
     return json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n"
 
 
@@ -61,41 +67,45 @@ def _finite(spelled: str) -> float:
     return value
 
 
-def read_object(
-    path: str, check: Check | None = None, remedy: str = _REMEDY
-) -> dict[str, Any] | None:
-    """Reads an object and checks its checksum, which is not part of the result.
+def read_object(path: str, remedy: str = _REMEDY) -> dict[str, Any] | None:
+    """Reads an object and checks its version and its checksum, which are not part of the result.
 
     Args:
       path: The path of the file.
-      check: A check of the content; see schema.py.
       remedy: See `UserError`; for another file than that of a run directory.
 
     Returns:
       The object, or None if the file does not exist.
 
     Raises:
-      UserError: If the file does not contain a JSON object, it has no checksum or another one, or
-        the content does not pass the check.
+      OtherVersionError: If the file was written by another version of this program.
+      UserError: If the file does not contain a JSON object, or it has no checksum or another one.
       tf.errors.OpError, OSError: If the file cannot be read; see `read_file`.
     """
     if not tf.io.gfile.exists(path):
         return None
-    raw = read_file(path)
     content, is_equal = None, False
-    try:
+    raw = read_file(path)
+    # The file may be no text, no JSON, or nested too deeply.
+    with contextlib.suppress(ValueError, RecursionError):
         content = parse(raw)
         if isinstance(content, dict):
             is_equal = content.pop(_CHECKSUM, None) == digest(content)
-    except (ValueError, RecursionError):  # not JSON, not text, or nested too deeply
-        pass
     if not isinstance(content, dict):
         raise UserError(f"{path} is damaged: it does not contain a JSON object", remedy)
     if not is_equal:
         raise UserError(f"{path} is damaged or was edited: its checksum does not match", remedy)
-    if check is not None and not check(content):
-        raise UserError(f"{path} is damaged or was edited: it has other entries", remedy)
+    if content.pop(_VERSION, None) != VERSION:
+        raise OtherVersionError(
+            f"{path} was written by another version of this program", "use that version"
+        )
     return content
+
+
+def read_dataclass(cls: type[_Loaded], path: str, remedy: str = _REMEDY) -> _Loaded | None:
+    """Reads a file of a frozen dataclass; see `read_object` and `load_dataclass`."""
+    content = read_object(path, remedy)
+    return None if content is None else load_dataclass(cls, content, path, remedy)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,11 +114,13 @@ class Log:
 
     Attributes:
       lines: (step, line including the line break) of every valid line.
+      entries: The content of every valid line, by tag.
       damaged: (line number, line including the line break) of every invalid line.
       content: The content of the file, which may end with an incomplete line after a crash.
     """
 
     lines: list[tuple[int, bytes]]
+    entries: list[dict[str, Any]]
     damaged: list[tuple[int, bytes]]
     content: bytes
 
@@ -122,35 +134,37 @@ def read_log(path: str, *, ascending: bool = True, until: int | None = None) -> 
       until: Lines of later steps are left out.
     """
     if not tf.io.gfile.exists(path):
-        return Log([], [], b"")
-    log = Log([], [], read_file(path, _MOST_LOG_BYTES))
+        return Log([], [], [], b"")
+    log = Log([], [], [], read_file(path, _MOST_LOG_BYTES))
     *lines, last = log.content.split(b"\n")
-    if _step_of(last) is not None:  # only its line break is missing
+    if _entries_of(last) is not None:  # only its line break is missing
         lines.append(last)
     for number, line in enumerate(lines, 1):
-        step = _step_of(line)
-        if step is not None and until is not None and step > until:
+        entries = _entries_of(line)
+        if entries is not None and until is not None and entries["step"] > until:
             continue
-        if step is None or (ascending and log.lines and step <= log.lines[-1][0]):
+        if entries is None or (ascending and log.lines and entries["step"] <= log.lines[-1][0]):
             log.damaged.append((number, line + b"\n"))
         else:
-            log.lines.append((step, line + b"\n"))
+            log.lines.append((entries["step"], line + b"\n"))
+            log.entries.append(entries)
     return log
 
 
-def _step_of(line: bytes) -> int | None:
-    """Returns the step of a line, or None if the line is damaged."""
+def _entries_of(line: bytes) -> dict[str, Any] | None:
+    """Returns the content of a line, or None if the line is damaged."""
     try:
         content = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(content, dict) or not _step(content.get("step")):
+    step = content.get("step") if isinstance(content, dict) else None
+    if type(step) is not int or not 0 <= step < 2**31:
         return None
-    return content["step"] if all(map(_is_entry, content, content.values())) else None
+    return content if all(map(_is_entry, content, content.values())) else None
 
 
 def _is_entry(name: str, value: Any) -> bool:
     """Returns True for an entry of a line; the value of a tag such as "critic/loss" is a number."""
     if isinstance(value, int | float):  # also NaN
         return isinstance(value, float) or abs(value) < 2**63
-    return "/" not in name and (value is None or text(value))
+    return "/" not in name and (value is None or is_text(value))

@@ -1,4 +1,4 @@
-"""The lock that permits only one process at a time to write to a run directory."""
+"""A lock that one process at a time holds, to write to a run directory or to build a store."""
 
 from __future__ import annotations
 
@@ -7,35 +7,44 @@ import json
 import os
 import pathlib
 import socket
+import time
 import uuid
 from typing import Any
 
 import psutil
 import tensorflow as tf
+from absl import logging
 
 from ..errors import UserError
 from .files import read_file, write_atomic
 
+_POLL = 0.5  # seconds between two attempts of a process that waits
+_SETTLING = 0.1  # seconds after which the last of several writers of a lock is known
+_SILENCE = 120.0  # seconds without a sign of life after which a waiting process takes over
 
-class RunLock:
-    """A lock on a run directory, recorded in a file that names the process that holds it.
+
+class Lock:
+    """A lock in a file that names the process that holds it.
 
     A process cannot take the lock from a running process on the same machine. It can take the lock
     from a process on another machine, because that process may have been preempted, which cannot
     be detected from here. If the previous holder still runs, it stops before its next write.
 
     Args:
-      path: The path of the lock file.
+      path: The path of the file.
+      flag: The flag that names the folder of the file, for messages.
     """
 
-    def __init__(self, path: str):
+    def __init__(self, path: str, flag: str = "--model_dir"):
         self._path = path
+        self._flag = flag
         self._holder = {
             "host": socket.gethostname(),
             "pid": os.getpid(),
             "started": _start_time(os.getpid()),
             "token": uuid.uuid4().hex,
         }
+        self._signs = 0  # of life
 
     def acquire(self) -> None:
         """Acquires the lock.
@@ -46,22 +55,51 @@ class RunLock:
         if (other := self.other_process()) is not None:
             raise UserError(
                 f"process {other} on this machine is writing to "
-                f"--model_dir={os.path.dirname(self._path)}",
-                "stop that process first, or give another --model_dir",
+                f"{self._flag}={os.path.dirname(self._path)}",
+                f"stop that process first, or give another {self._flag}",
             )
-        write_atomic(self._path, json.dumps(self._holder) + "\n")
+        self._write()
+
+    def wait(self, purpose: str) -> None:
+        """Acquires the lock once its holder has released it, has ended, or is silent for long.
+
+        The holder may be another thread. One on another machine shows by `keep` that it is alive.
+
+        Args:
+          purpose: The work of the holder, for a message.
+        """
+        seen: dict[str, Any] = {}
+        seen_at, is_waiting = 0.0, False
+        while True:
+            if (found := self._read()) != seen:
+                seen, seen_at = found, time.monotonic()
+            is_here = found.get("host") == self._holder["host"]
+            is_silent = time.monotonic() - seen_at > _SILENCE
+            if is_here and not _is_running(found):
+                is_held = False
+            else:
+                is_held = bool(found) and (not is_silent or self.other_process() is not None)
+            if not is_held:
+                self._write()
+                time.sleep(_SETTLING)
+                if self._read().get("token") == self._holder["token"]:
+                    return
+            elif not is_waiting:
+                is_waiting = True
+                logging.info(f"another process is {purpose}: waiting for it")
+            time.sleep(_POLL)
+
+    def keep(self) -> None:
+        """Raises UserError as `check` does, or else shows waiting processes a sign of life."""
+        self.check()
+        self._write()
 
     def other_process(self) -> int | None:
         """Returns the ID of the other running process of this machine with the lock, or None."""
         found = self._read()
-        if (
-            found.get("host") == self._holder["host"]
-            and found.get("pid") != self._holder["pid"]
-            and found.get("started") is not None
-            and found["started"] == _start_time(found.get("pid"))
-        ):
-            return found["pid"]
-        return None
+        is_other = found.get("pid") != self._holder["pid"]
+        is_here = found.get("host") == self._holder["host"]
+        return found["pid"] if is_here and is_other and _is_running(found) else None
 
     def check(self) -> None:
         """Raises UserError if this process no longer holds the lock; call it before each write.
@@ -77,7 +115,8 @@ class RunLock:
             raise UserError(
                 f"this process no longer holds the lock {self._path}"
                 + (f"; process {found.get('pid')} on {found.get('host')} does" if found else ""),
-                "give each run its own --model_dir; this run has stopped and changed no more files",
+                f"give each process its own {self._flag}; this one has stopped and changed no more "
+                "files",
             )
 
     def release(self) -> None:
@@ -88,6 +127,10 @@ class RunLock:
         with contextlib.suppress(tf.errors.OpError):
             if self._read().get("token") == self._holder["token"]:
                 tf.io.gfile.remove(self._path)
+
+    def _write(self) -> None:
+        self._signs += 1
+        write_atomic(self._path, json.dumps({**self._holder, "signs": self._signs}) + "\n")
 
     def _read(self) -> dict[str, Any]:
         """Returns the content of the file; {} if it is missing, damaged or not a regular file."""
@@ -103,6 +146,12 @@ class RunLock:
         except (ValueError, RecursionError):  # damaged
             return {}
         return found if isinstance(found, dict) else {}
+
+
+def _is_running(holder: dict[str, Any]) -> bool:
+    """Returns True if a holder on this machine has not ended."""
+    started = holder.get("started")
+    return started is not None and started == _start_time(holder.get("pid"))
 
 
 def _start_time(pid: Any) -> str | None:

@@ -8,12 +8,11 @@ differ from the manifest.
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
+import dataclasses
 import posixpath
 import re
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import tensorflow as tf
@@ -22,28 +21,31 @@ from absl import logging
 from ..errors import UserError, reason
 from ..run_directory.buckets import explain_bucket_error
 from ..run_directory.directory import BEST
-from ..run_directory.files import check_regular, convert_file_errors, list_prefix, read_file
+from ..run_directory.files import convert_file_errors, file_sha256, list_prefix
 from ..run_directory.files import delete as delete_file
-from ..run_directory.json_files import digest, parse
-from ..run_directory.schema import integer, list_of, mapping_of, number, object_of, optional, text
+from ..run_directory.json_files import OtherVersionError, read_dataclass, to_text
 
 RECORD = "checkpoint"  # TensorFlow's file with the name of the newest checkpoint
 _TRIES = 5  # to restore a checkpoint of a run that goes on and deletes its old ones
 _REMEDY = "check the path, the permissions and the network"
-FORMAT = 1  # the version of the format of manifests and checkpoints
-_CHECKSUM = "seal"  # the key of the manifest's own checksum
-_BLOCK_BYTES = 2**20  # bytes per read
 _SUFFIX = re.compile(r"\.(index|data-\d{5}-of-\d{5})")  # of the files that a restore reads
-_length = integer(0, 2**62)
-_entry = list_of(lambda value: text(value) or _length(value), 2, 2)
-_check = object_of(
-    {
-        _CHECKSUM: text,
-        "format": integer(1),
-        "files": mapping_of(_entry),
-        "memory": optional(mapping_of(number())),
-    }
-)
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The content of ckpt-N.json.
+
+    Attributes:
+      files: The length in bytes and the SHA-256 of each file of the checkpoint, by its suffix.
+      memory: Numbers that belong to the state.
+    """
+
+    files: dict[str, tuple[int, str]]
+    memory: dict[str, float] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if ".index" not in self.files or not all(map(_SUFFIX.fullmatch, self.files)):
+            raise ValueError("files names other files than those of a checkpoint")
 
 
 class ChangedError(UserError):
@@ -238,22 +240,24 @@ def files_of(path: str) -> Iterator[str]:
     yield from sorted(files, key=lambda file: not file.endswith(".json"))
 
 
-def make_manifest(path: str, memory: Mapping[str, float] | None = None) -> str:
+def make_manifest(path: str, memory: dict[str, float] | None = None) -> str:
     """Returns the manifest for the files of a checkpoint.
 
     Args:
       path: The path of the checkpoint without a suffix, such as "checkpoints/ckpt-100".
-      memory: Numbers that belong to the state; see `read_memory`.
+      memory: See `Manifest`.
     """
-    files = {file[len(path) :]: _length_and_sha256(file) for file in list_prefix(f"{path}.")}
-    content = {"format": FORMAT, "files": files} | ({"memory": dict(memory)} if memory else {})
-    return json.dumps({**content, _CHECKSUM: digest(content)}, indent=2) + "\n"
+    files = {
+        file[len(path) :]: (tf.io.gfile.stat(file).length, file_sha256(file))
+        for file in list_prefix(f"{path}.")
+    }
+    return to_text(Manifest(files, memory or {}))
 
 
 def read_memory(path: str) -> dict[str, float]:
     """Returns the numbers that the manifest of an undamaged checkpoint contains."""
-    manifest = parse(read_file(f"{path}.json"))
-    return dict(manifest.get("memory") or {})
+    manifest = read_dataclass(Manifest, f"{path}.json")
+    return {} if manifest is None else manifest.memory
 
 
 def describe_damage(path: str) -> str | None:
@@ -262,11 +266,15 @@ def describe_damage(path: str) -> str | None:
     A checkpoint without damage has regular files only, so TensorFlow can open them.
 
     Raises:
-      UserError: If the checkpoint was saved by a newer version of this program.
+      OtherVersionError: If the checkpoint was saved by another version of this program.
       tf.errors.OpError: If its bucket cannot be read.
     """
     try:
         return _describe_damage(path)
+    except OtherVersionError:
+        raise
+    except UserError as error:
+        return f"is damaged ({error.what})"
     except tf.errors.NotFoundError:
         return "is incomplete (a file is missing)"
     except (tf.errors.OpError, OSError) as error:
@@ -276,34 +284,15 @@ def describe_damage(path: str) -> str | None:
 
 
 def _describe_damage(path: str) -> str | None:
-    """Returns the damage that the manifest shows; see `describe_damage`."""
-    content = read_file(f"{path}.json")
-    try:
-        manifest = parse(content)
-        is_valid = _check(manifest)
-        checksum = manifest.pop(_CHECKSUM) if is_valid else None
-        if is_valid and checksum != digest(manifest):
-            return "is damaged (the checksum of its .json file differs)"
-    except (ValueError, RecursionError):
-        is_valid = False
-    if not is_valid:
-        return "is damaged (its .json file is not a manifest)"
-    if manifest["format"] > FORMAT:
-        raise UserError(
-            f"{path} was saved by a newer version of this program "
-            f"(format {manifest['format']}; this version supports format {FORMAT})",
-            "install that version",
-        )
-    files = manifest["files"]
+    manifest = read_dataclass(Manifest, f"{path}.json")
+    if manifest is None:
+        return "is incomplete (a file is missing)"
     present = {file[len(path) :] for file in list_prefix(f"{path}.")}
-    read = {suffix for suffix in present if _SUFFIX.fullmatch(suffix)} | {".index"}
-    if not all(map(_SUFFIX.fullmatch, files)) or not read <= files.keys():
+    if not set(filter(_SUFFIX.fullmatch, present)) <= manifest.files.keys():
         return "is damaged (its .json file lists other files)"
-    for suffix, (length, sha256) in files.items():
-        if (
-            tf.io.gfile.stat(path + suffix).length != length
-            or _length_and_sha256(path + suffix)[1] != sha256
-        ):
+    for suffix, (length, sha256) in manifest.files.items():
+        is_long = tf.io.gfile.stat(path + suffix).length == length
+        if not is_long or file_sha256(path + suffix) != sha256:
             return f"is damaged (its {suffix} file has changed since it was saved)"
     return None
 
@@ -323,14 +312,3 @@ def list_checkpoints(directory: str, pattern: str = r"ckpt-(\d+)[._]") -> list[i
     paths = list_prefix(posixpath.join(directory, "ckpt-"))
     matches = (re.match(pattern, posixpath.basename(path)) for path in paths)
     return sorted({int(match[1]) for match in matches if match})
-
-
-def _length_and_sha256(path: str) -> tuple[int, str]:
-    """Reads a file and returns its length in bytes and its SHA-256."""
-    length, sha256 = 0, hashlib.sha256()
-    check_regular(path)
-    with tf.io.gfile.GFile(path, "rb") as file:
-        while block := file.read(_BLOCK_BYTES):
-            length += len(block)
-            sha256.update(block)
-    return length, sha256.hexdigest()

@@ -15,9 +15,8 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 from ..errors import UserError
-from ..run_directory.json_files import read_object, write_object
-from ..run_directory.schema import identifier, object_of
-from .writer import Writer
+from ..run_directory.json_files import read_dataclass, write_object
+from .writer import TrackedRun, Writer
 
 
 class MlflowWriter(Writer):
@@ -42,16 +41,16 @@ class MlflowWriter(Writer):
     def begin(self, step: int) -> None:
         if self._run_id is not None:  # a rollback
             return
-        saved = read_object(self._path, object_of({"run_id": identifier}))
+        saved = read_dataclass(TrackedRun, self._path)
         if saved is not None:
-            self._resume(saved["run_id"])
+            self._resume(saved.run_id)
             return
         name = os.environ.get("MLFLOW_EXPERIMENT_NAME", "wgan-gp")
         found = self._client.get_experiment_by_name(name)
         experiment = found.experiment_id if found else self._client.create_experiment(name)
         run = self._client.create_run(experiment, run_name=self._name)
         self._run_id = run.info.run_id
-        write_object(self._path, {"run_id": self._run_id})
+        write_object(self._path, TrackedRun(self._run_id))
         self._write_settings({})
 
     def _resume(self, run_id: str) -> None:

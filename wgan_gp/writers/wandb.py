@@ -11,9 +11,8 @@ from typing import Any
 import numpy as np
 import wandb
 
-from ..run_directory.json_files import read_object, write_object
-from ..run_directory.schema import identifier, object_of
-from .writer import Writer
+from ..run_directory.json_files import read_dataclass, write_object
+from .writer import TrackedRun, Writer
 
 _STEP = "iteration"  # the horizontal axis of all charts
 
@@ -39,17 +38,17 @@ class WandbWriter(Writer):
     def begin(self, step: int) -> None:
         if self._run is not None:  # a rollback
             return
-        saved = read_object(self._path, object_of({"run_id": identifier}))
+        saved = read_dataclass(TrackedRun, self._path)
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "wgan-gp"),
-            id=saved["run_id"] if saved else None,
+            id=saved.run_id if saved else None,
             name=None if saved else os.environ.get("WANDB_NAME", self._name),
             resume="allow",
             config=self._settings,
             allow_val_change=True,
         )
         if saved is None:
-            write_object(self._path, {"run_id": self._run.id})
+            write_object(self._path, TrackedRun(self._run.id))
         # W&B's own steps only increase, but iterations are repeated after a rollback or a resume.
         self._run.define_metric(_STEP)
         self._run.define_metric("*", step_metric=_STEP)

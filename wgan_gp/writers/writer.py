@@ -6,6 +6,8 @@ The hooks of training depend on `Writer` only.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import re
 from collections.abc import Callable, Mapping
 
 import numpy as np
@@ -40,6 +42,21 @@ class Writer:
 
     def close(self) -> None:
         """Closes files at the end of the run, also after an error."""
+
+
+@dataclasses.dataclass(frozen=True)
+class TrackedRun:
+    """The content of wandb.json or mlflow.json.
+
+    Attributes:
+      run_id: The identifier of the run at the tracker, which is no path and no address.
+    """
+
+    run_id: str
+
+    def __post_init__(self) -> None:
+        if not re.fullmatch(r"[\w-]{1,128}", self.run_id, re.ASCII):
+            raise ValueError("run_id is not an identifier")
 
 
 class Writers(Writer):

@@ -15,7 +15,6 @@ import tensorflow as tf
 from absl import logging
 
 from ...errors import UserError
-from ...run_directory.schema import list_of, number, object_of, one_of
 from .precision import in_words, needs_float64, warn_if_coarse
 
 # The generator step draws from these. They are a constant of the compiled program, of which a TPU
@@ -41,14 +40,23 @@ class Conditions:
       mean, deviation: `[K]` float64, over all examples. A constant condition has deviation 1.
       examples: `[M, K]` float64, the conditions of M examples of the data, in a random order.
       dtype: The type in which the data has them: "float16", "float32", or "float64" for others.
-      origin: The name of the data in messages.
     """
 
     mean: np.ndarray
     deviation: np.ndarray
     examples: np.ndarray
     dtype: str = "float64"
-    origin: str = "the conditions"
+
+    def __post_init__(self) -> None:
+        if self.dtype not in (*_SMALL_TYPES, "float64"):
+            raise ValueError("dtype is not a type of conditions")
+        size = len(self.mean)
+        shapes = (self.mean.shape, self.deviation.shape, self.examples.shape[1:])
+        if not size or not len(self.examples) or set(shapes) != {(size,)}:
+            raise ValueError("mean, deviation and examples differ in their lengths, or are empty")
+        is_usable = (self.deviation > 0).all()
+        if not is_usable or not (np.abs(self.standardize(self.examples)) < _FARTHEST).all():
+            raise ValueError("mean and deviation are not those of the examples")
 
     @classmethod
     def of(cls, values: np.ndarray, origin: str = "the conditions") -> Conditions:
@@ -77,16 +85,16 @@ class Conditions:
         # The mean of equal numbers is rounded.
         mean, deviation = np.where(low < high, [mean, deviation], [low, np.ones_like(low)])
         rows = np.random.default_rng(0).permutation(len(values))[:_MOST_EXAMPLES]
-        return cls(mean, deviation, values[rows], dtype, origin)
+        return cls(mean, deviation, values[rows], dtype)
 
-    def warn(self) -> None:
-        """Warns of conditions that networks cannot use: they are constant, or rounded."""
+    def warn(self, origin: str) -> None:
+        """Warns of conditions of the data `origin` that are constant or rounded."""
         low, high = self.examples.min(axis=0), self.examples.max(axis=0)
         is_constant = (low == high) & (self.deviation == 1)
         if is_constant.any():
             where = _in_words(is_constant)
-            logging.warning(f"{self.origin} is constant in {where}, which has no effect")
-        warn_if_coarse(self.origin, _in_words, low, high, self.dtype)
+            logging.warning(f"{origin} is constant in {where}, which has no effect")
+        warn_if_coarse(origin, _in_words, low, high, self.dtype)
 
     @property
     def size(self) -> int:
@@ -127,9 +135,13 @@ class Conditions:
         count = min(_MOST_RECORDED, max(1, _MOST_RECORDED_NUMBERS // self.size))
         return dataclasses.replace(self, examples=self.examples[:count])
 
-    def scaled_like(self, other: Conditions) -> Conditions:
-        """Returns these examples with the mean and the deviation of another distribution."""
-        return dataclasses.replace(other, examples=self.examples)
+    def scaled_like(self, other: Conditions, flag: str) -> Conditions:
+        """Returns these examples with the mean and the deviation of another distribution.
+
+        Raises:
+          UserError: If the examples of the data `flag` are very far from it.
+        """
+        return dataclasses.replace(other, examples=other.checked(self.examples, flag))
 
     def checked(self, values: Any, flag: str) -> np.ndarray:
         """Returns given conditions, `[K]` or `[M, K]`, as `[M, K]` float64.
@@ -177,42 +189,3 @@ class Conditions:
             )
         warn_if_coarse(flag, _in_words, largest - 4 * self.deviation, largest, given.dtype)
         return rows
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns a JSON object; see `from_dict`."""
-        return {
-            "mean": self.mean.tolist(),
-            "deviation": self.deviation.tolist(),
-            "examples": self.examples.tolist(),
-            "dtype": self.dtype,
-        }
-
-    @classmethod
-    def from_dict(cls, saved: Any) -> Conditions:
-        """Returns the distribution that `to_dict` described.
-
-        Raises:
-          ValueError: If the entry is damaged.
-        """
-        if not _is_entry(saved):
-            raise ValueError("the conditions have other entries")
-        size = len(saved["mean"])
-        if any(len(row) != size for row in (saved["deviation"], *saved["examples"])):
-            raise ValueError("the conditions differ in their length")
-        mean, deviation, examples = (
-            np.array(saved[name], np.float64) for name in ("mean", "deviation", "examples")
-        )
-        conditions = cls(mean, deviation, examples, saved["dtype"])
-        if not (np.abs(conditions.standardize(examples)) < _FARTHEST).all():
-            raise ValueError("the mean and the deviation are not those of the examples")
-        return conditions
-
-
-_is_entry = object_of(
-    {
-        "mean": list_of(number(), 1),
-        "deviation": list_of(number(above=0), 1),
-        "examples": list_of(list_of(number()), 1),
-        "dtype": one_of(*_SMALL_TYPES, "float64"),
-    }
-)

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Literal
 
 import numpy as np
 import tensorflow as tf
 
 from ...config import DataSettings
-from ...run_directory.schema import boolean, integer, object_of
 from ...runtime.randomness import RngStream, uncorrelated_bits, uniform
-
-_is_entry = object_of({"bits": integer(8, 16), "dequantized": boolean})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Pixels:
       dequantized: Whether levels get noise.
     """
 
-    bits: int = 8
+    bits: Literal[8, 16] = 8
     dequantized: bool = True
 
     @property
@@ -69,21 +66,6 @@ class Pixels:
     def quantize(self, samples: np.ndarray) -> np.ndarray:
         """Returns the levels of samples, mapped to [-1, 1] without noise, float32."""
         return (self.restore(samples) / (self._largest / 2) - 1).astype(np.float32)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the entry of data.json."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, saved: Any) -> Pixels:
-        """Returns the levels that `to_dict` described.
-
-        Raises:
-          ValueError: If the entry is damaged.
-        """
-        if not _is_entry(saved) or saved["bits"] not in (8, 16):
-            raise ValueError("the levels have other entries")
-        return cls(saved["bits"], saved["dequantized"])
 
 
 DEQUANTIZED = Pixels()

@@ -11,19 +11,13 @@ import numpy as np
 import tensorflow as tf
 
 from ...config import DataSettings
-from ...run_directory.schema import (
-    boolean,
-    integer,
-    list_of,
-    number,
-    object_of,
-    one_of,
-    optional,
-    text,
-)
 from .dequantization import MOST_LEVELS, normalize_levels, to_levels
 from .precision import needs_float64
 from .whitening import Whitening
+
+METHODS = ("minmax", "standard", "whiten", "none")
+_FLOATS = ("float16", "float32", "float64", "longdouble", "float128", "bfloat16")
+_INTEGERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,10 +76,51 @@ class Scaling:
         """The indices of the features that are not used."""
         return np.setdiff1d(np.arange(len(self.constants)), self.used)
 
-    def fits(self, example_shape: tuple[int, ...]) -> bool:
-        """Returns True if normalized examples can have this shape."""
-        size = None if self.whitening is None else self.whitening.size
-        return len(self.used) == example_shape[-1] and size in (None, math.prod(example_shape))
+    def check(self, example_shape: tuple[int, ...]) -> None:
+        """Raises ValueError unless this may be the scaling of normalized examples of a shape."""
+        count, whitening = len(self.constants), self.whitening
+        lists = (self.offset, self.scale, self.minimum, self.maximum, self.used)
+        if self.method not in METHODS or self.dtype not in (*_FLOATS, *_INTEGERS):
+            raise ValueError("the scaling has another method or dtype")
+        if set(map(len, lists)) != {example_shape[-1]} or len(self.names or "." * count) != count:
+            raise ValueError("the scaling has lists of other lengths")
+        if not all(0 <= index < count for index in self.used):
+            raise ValueError("the scaling uses features that the data lacks")
+        if (self.method == "whiten") != (whitening is not None) or (
+            whitening is not None and whitening.size != math.prod(example_shape)
+        ):
+            raise ValueError("the whitening does not fit the scaling")
+        if not (self._has_range() and self._has_integers()):
+            raise ValueError("the numbers of the scaling do not fit each other")
+
+    def _has_range(self) -> bool:
+        """Returns whether a distribution in the range has the offset and the scale."""
+        low, high, offset, scale = (
+            np.array(each) for each in (self.minimum, self.maximum, self.offset, self.scale)
+        )
+        if (low > high).any() or (np.array(self.constants)[list(self.used)] != low).any():
+            return False
+        width = 1.0 if self.dequantized else 0.0
+        with np.errstate(over="ignore", invalid="ignore"):
+            middle, half = (low + high + width) / 2, (high - low + width) / 2
+            if self.method == "none":
+                return bool(((offset == middle) & (scale == half)).all())
+            if self.method == "minmax":
+                return bool(((offset == middle) & (scale == half) & (scale > 0)).all())
+            # No distribution in a range has a larger deviation than half of it, up to rounding.
+            slack = 1e-6 * half + 1e-12 * np.maximum(np.abs(low), np.abs(high))
+            is_inside = (np.abs(offset - middle) <= half + slack) & (scale <= half + slack)
+        return bool((is_inside & (scale > 0)).all())
+
+    def _has_integers(self) -> bool:
+        """Returns whether the data's dtype has the numbers, if it is one of integers."""
+        if self.dtype not in _INTEGERS:
+            return not self.dequantized
+        dtype = np.dtype(self.dtype)
+        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+        numbers = np.array([*self.constants, *self.maximum])
+        is_inside = (numbers >= limits[0]) & (numbers <= limits[1])
+        return bool((is_inside & (numbers == np.floor(numbers))).all())
 
     def to_stored(self, examples: np.ndarray, *, get_noise: bool = True) -> np.ndarray:
         """Returns examples of the data as they are stored: uint8 or float32.
@@ -193,83 +228,6 @@ class Scaling:
         if not self.dequantized:
             return samples
         return self.normalize(self._restore(tf.constant(samples))).numpy()
-
-    def to_dict(self) -> dict[str, Any]:
-        """Returns the entry of data.json."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, saved: Any) -> Scaling:
-        """Returns the scaling that `to_dict` described.
-
-        Raises:
-          ValueError: If the entry is damaged.
-        """
-        if not _is_entry(saved):
-            raise ValueError("the scaling has other entries")
-        values = {field.name: saved.get(field.name) for field in dataclasses.fields(cls)}
-        lengths = {len(values[name]) for name in ("offset", "scale", "minimum", "maximum", "used")}
-        count = len(values["constants"])
-        if (
-            len(lengths) != 1
-            or not all(index < count for index in values["used"])
-            or len(values["names"] or values["constants"]) != count
-            or (values["method"] == "whiten") != (values["whitening"] is not None)
-            or not _is_consistent(values)
-        ):
-            raise ValueError("the entries of the scaling do not fit each other")
-        if values["whitening"] is not None:
-            values["whitening"] = Whitening.from_dict(values["whitening"])
-        lists = {name: tuple(each) for name, each in values.items() if isinstance(each, list)}
-        return cls(**{**values, **lists})
-
-
-def _is_consistent(saved: dict[str, Any]) -> bool:
-    """Returns whether `Statistics.scaling` may have returned the values of an entry."""
-    low, high, offset, scale, constants = (
-        np.array(saved[name], np.float64)
-        for name in ("minimum", "maximum", "offset", "scale", "constants")
-    )
-    method, width = saved["method"], 1.0 if saved["dequantized"] else 0.0
-    if not (low <= high).all() or (constants[saved["used"]] != low).any():
-        return False
-    dtype = np.dtype(saved["dtype"] if saved["dtype"] in _INTEGERS else np.float64)
-    if dtype.kind in "iub":
-        limits = (0, 1) if dtype.kind == "b" else (np.iinfo(dtype).min, np.iinfo(dtype).max)
-        integers = np.concatenate([constants, high])
-        if ((integers != np.floor(integers)) | (integers < limits[0])).any():
-            return False
-        if (integers > limits[1]).any():
-            return False
-    elif saved["dequantized"]:
-        return False
-    with np.errstate(over="ignore", invalid="ignore"):
-        middle, half = (low + high + width) / 2, (high - low + width) / 2
-        if method in ("minmax", "none"):
-            return bool(((offset == middle) & (scale == half)).all())
-        # No distribution in a range has a larger deviation than half of it, up to rounding.
-        slack = 1e-6 * half + 1e-12 * np.maximum(np.abs(low), np.abs(high))
-        is_inside = (np.abs(offset - middle) <= half + slack) & (scale <= half + slack)
-    return bool(is_inside.all())
-
-
-_numbers = list_of(number())
-_FLOATS = ("float16", "float32", "float64", "longdouble", "float128", "bfloat16")
-_INTEGERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
-_is_entry = object_of(
-    {
-        "method": one_of("minmax", "standard", "whiten", "none"),
-        "offset": _numbers,
-        "scale": list_of(number(above=0)),
-        "minimum": _numbers,
-        "maximum": _numbers,
-        "used": list_of(integer()),
-        "constants": _numbers,
-        "dequantized": boolean,
-        "dtype": one_of(*_FLOATS, *_INTEGERS),
-        "names": optional(list_of(text)),
-    }
-)
 
 
 class Statistics:

@@ -12,8 +12,6 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ...run_directory.schema import object_of, text
-
 MAX_VALUES = 1024  # of an example; data.json has a matrix with the square of this number
 # Directions of less variance, as a share of the largest one, are not enlarged to variance 1: there
 # the data are constant up to rounding, and samples would have to be so, too.
@@ -42,23 +40,13 @@ class Whitening:
         roots = np.sqrt(np.maximum(variances, _SMALLEST_VARIANCE * variances[-1]))
         return cls(_encode(mean), _encode((directions * roots) @ directions.T))
 
-    @classmethod
-    def from_dict(cls, saved: Any) -> Whitening:
-        """Returns the whitening for an entry of data.json.
-
-        Raises:
-          ValueError: If the entry is damaged.
-        """
-        if not object_of({"mean": text, "root": text})(saved):
-            raise ValueError("the whitening has other entries")
-        whitening = cls(saved["mean"], saved["root"])
+    def __post_init__(self) -> None:
         try:
-            is_usable = all(np.isfinite(each).all() for each in whitening._arrays)
-        except np.linalg.LinAlgError:
+            is_usable = all(np.isfinite(each).all() for each in self._arrays)
+        except (np.linalg.LinAlgError, ValueError):
             is_usable = False
         if not is_usable:
-            raise ValueError("the whitening is not a finite matrix that has an inverse")
-        return whitening
+            raise ValueError("it is not a mean and a finite matrix that has an inverse")
 
     @property
     def size(self) -> int:

@@ -18,8 +18,8 @@ from absl import logging
 from ...errors import UserError, reason
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import fsync, local_path, write_atomic
+from ...run_directory.lock import Lock
 from ..sources.source import Source
-from .lock import locked
 from .reading import Reading
 from .store import (
     LABELS,
@@ -144,8 +144,8 @@ def _announce(what: str, needed: int, path: str) -> None:
 @contextlib.contextmanager
 def _folder_for(
     record: Record, path: str, what: str, size: int
-) -> Iterator[tuple[str, Record] | None]:
-    """Yields the folder to write and the state to continue from; None if the store is complete.
+) -> Iterator[tuple[str, Record, Lock] | None]:
+    """Yields the folder, the state to continue from and the lock; None if the store is complete.
 
     Args:
       record: The state at the beginning.
@@ -163,17 +163,20 @@ def _folder_for(
             if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
                 raise UserError(f"{path} is a file", "give a new folder")
             tf.io.gfile.makedirs(posixpath.dirname(path) or ".")
-            is_mine = stack.enter_context(locked(path, lambda: is_built(path, record.key)))
-            if is_mine:
-                record = _continue(folder, record)
-        if not is_mine:
-            yield None
-            return
+            # A prefix of a name in a bucket is like a folder, so the path does not begin the name.
+            root, name = posixpath.split(path)
+            lock = Lock(posixpath.join(root, f"lock-{name}"), "--data_cache")
+            lock.wait(f"building {path}")
+            stack.callback(lock.release)
+            if is_built(path, record.key):  # meanwhile
+                yield None
+                return
+            record = _continue(folder, record)
         _announce(what, (size - record.size) * record.example_bytes, path)
         with _beginning(path):
             tf.io.gfile.makedirs(folder)
         with _writing(path):
-            yield folder, record
+            yield folder, record, lock
             if folder != path:
                 # Unlike TensorFlow, this replaces a folder if it is still empty.
                 with _failing_as_write():
@@ -256,7 +259,7 @@ def _advanced(record: Record, reading: Reading, *counts: int) -> Record:
     )
 
 
-def _write_examples(source: Source, folder: str, record: Record) -> None:
+def _write_examples(source: Source, folder: str, record: Record, lock: Lock) -> None:
     labels = read_labels(folder, record) if record.size else np.empty([0], np.int64)
     # A thread writes a shard while the next one is decoded.
     with Reading(source, record) as reading, ThreadPoolExecutor(1) as writer:
@@ -266,7 +269,7 @@ def _write_examples(source: Source, folder: str, record: Record) -> None:
                 written.result()
             record = _advanced(record, reading, len(examples))
             labels = np.concatenate([labels, added])
-            written = writer.submit(_write_shard, folder, record, examples, labels)
+            written = writer.submit(_write_shard, folder, record, lock, examples, labels)
         if written is not None:
             written.result()
     reading.warn()
@@ -288,20 +291,23 @@ def _shards_of(
         yield examples[:count], labels[:count]
 
 
-def _write_copy(store: Store, folder: str, record: Record) -> None:
+def _write_copy(store: Store, folder: str, record: Record, lock: Lock) -> None:
     first = record.size
     for count in store.record.shards[len(record.shards) :]:
         record = dataclasses.replace(record, shards=(*record.shards, count))
         examples = np.asarray(store.rows[first : first + count])
         first += count
-        _write_shard(folder, record, examples, store.labels)
+        _write_shard(folder, record, lock, examples, store.labels)
     with _failing_as_write():
         store.record.write(folder)
 
 
-def _write_shard(folder: str, record: Record, examples: np.ndarray, labels: np.ndarray) -> None:
+def _write_shard(
+    folder: str, record: Record, lock: Lock, examples: np.ndarray, labels: np.ndarray
+) -> None:
     """Writes the last file of a record, and then the record."""
     with _failing_as_write():
+        lock.keep()
         write_atomic(shard_path(folder, len(record.shards) - 1), _npy(examples))
         if record.class_names is not None:
             write_atomic(posixpath.join(folder, LABELS), _npy(labels))

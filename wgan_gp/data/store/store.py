@@ -21,9 +21,8 @@ import numpy as np
 import tensorflow as tf
 
 from ...errors import UserError
-from ...run_directory import schema
 from ...run_directory.files import local_path
-from ...run_directory.json_files import digest, read_object, write_object
+from ...run_directory.json_files import digest, read_dataclass, write_object
 from ..sources.arrays.npy_files import Rows, Shards, chunks, open_npy, read_header
 from ..sources.source import NO_LABEL, Source
 from ..streamed_rows import RecordFile
@@ -33,7 +32,6 @@ LABELS = "labels.npy"
 RECORD = "data.json"
 LARGEST_SHARD = 10**5  # more files than this have no name
 MOST_NAMES = 1000  # of examples that are left out, in data.json
-_FORMAT = 1
 _PARALLEL = 16  # files that are opened at a time, which matters in a bucket
 _OWN_FILE = re.compile(r"(examples-\d{5}\.npy|labels\.npy|data\.json)(\.new)?")
 
@@ -65,6 +63,16 @@ class Record:
     left_out: tuple[str, ...] = ()
     complete: bool = False
 
+    def __post_init__(self) -> None:
+        if not self.shape or len(self.shape) > 8 or min(self.shape) < 1:
+            raise ValueError("shape is not the shape of an example")
+        if not re.fullmatch(r"[<|][uifb]\d", self.dtype):
+            raise ValueError("dtype is not a type of numbers")
+        if len(self.shards) > LARGEST_SHARD or min(self.shards, default=1) < 1:
+            raise ValueError("shards are not numbers of examples")
+        if min(self.read, self.unreadable) < 0:
+            raise ValueError("read and unreadable are not numbers of examples")
+
     @classmethod
     def of(cls, source: Source) -> Record:
         """Returns the record of a source of which no example was read."""
@@ -83,34 +91,13 @@ class Record:
 
     def write(self, folder: str) -> None:
         """Writes data.json."""
-        write_object(
-            posixpath.join(folder, RECORD), {"format": _FORMAT, **dataclasses.asdict(self)}
-        )
+        write_object(posixpath.join(folder, RECORD), self)
 
 
 def key_of(source: Source) -> str:
     """Returns the key of a source, which needs neither its size nor its classes."""
     form = {"shape": list(source.shape), "dtype": source.dtype.str}
-    return digest({"format": _FORMAT, "identity": source.identity(), **form})
-
-
-_ENTRIES = schema.object_of(
-    {
-        "format": lambda value: value == _FORMAT,
-        "key": schema.text,
-        "origin": schema.text,
-        "shape": schema.list_of(schema.integer(1), 1, 8),
-        "dtype": lambda value: (
-            isinstance(value, str) and bool(re.fullmatch(r"[<|][uifb]\d", value))
-        ),
-        "class_names": schema.optional(schema.list_of(schema.text)),
-        "shards": schema.list_of(schema.integer(1), 0, LARGEST_SHARD),
-        "read": schema.integer(0, 2**63),
-        "unreadable": schema.integer(0, 2**63),
-        "left_out": schema.list_of(schema.text, 0, MOST_NAMES),
-        "complete": schema.boolean,
-    }
-)
+    return digest({"identity": source.identity(), **form})
 
 
 class Store:
@@ -194,17 +181,8 @@ def read_record(folder: str) -> Record | None:
       UserError: If it is damaged.
       tf.errors.OpError, OSError: If it cannot be read.
     """
-    path = posixpath.join(folder, RECORD)
-    try:
-        content = read_object(path, _ENTRIES)
-    except UserError as error:
-        raise UserError(error.what, f"delete {folder}, which is built again") from None
-    if content is None:
-        return None
-    del content["format"]
-    for name in ("shape", "class_names", "shards", "left_out"):
-        content[name] = None if content[name] is None else tuple(content[name])
-    return Record(**{field.name: content[field.name] for field in dataclasses.fields(Record)})
+    remedy = f"delete {folder}, which is built again"
+    return read_dataclass(Record, posixpath.join(folder, RECORD), remedy)
 
 
 def open_store(path: str) -> Store:

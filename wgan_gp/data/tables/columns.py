@@ -16,14 +16,12 @@ tails or many zeros.
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 import scipy.special
-
-from ...run_directory.schema import boolean, integer, list_of, number, object_of, one_of, optional
-from ...run_directory.schema import text as is_text
 
 MOST_CATEGORIES = 500
 _MOST_EXACT = 1000  # different values of a number that are kept one by one
@@ -34,7 +32,8 @@ _FEWEST = 10  # values in a segment, on average
 _MARGIN, _NARROW = 0.01, 1e-4
 _TOLERANCE = 1e-5  # the largest relative error of real numbers
 _LARGEST_LEVEL = 1 - 1e-7
-_SMALLEST_INTEGER, _LARGEST_INTEGER = -(2**63), 2**64 - 1
+
+Value = bool | int | float | str  # of a cell that is not missing
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,19 +46,28 @@ class Category:
       counts: The number of rows of each feature in the training data.
     """
 
-    kind: ClassVar[str] = "category"
-    values: tuple[Any, ...]
+    values: tuple[Value, ...]
     has_missing: bool
     counts: tuple[int, ...]
+    kind: Literal["category"] = "category"
+
+    def __post_init__(self) -> None:
+        if not 0 < len(set(self.values)) == len(self.values) <= MOST_CATEGORIES:
+            raise ValueError("values are not different, or are too many")
+        if not _is_one_type(self.values):
+            raise ValueError("values have several types")
+        if len(self.counts) != self.size or min(self.counts) < 0 or not any(self.counts):
+            raise ValueError("counts are not the numbers of rows of the values")
 
     @classmethod
     def of(cls, values: np.ndarray, missing: np.ndarray, trained_on: np.ndarray) -> Category:
         """Returns the column for values `[N]`, of which some are missing, and some trained on."""
         different = tuple(sorted(set(values[~missing].tolist())))
-        column = cls(different, bool(missing.any()), ())
-        features = column.encode(values, missing, missing)
-        counts = features[trained_on].sum(axis=0, dtype=np.int64)
-        return dataclasses.replace(column, counts=tuple(counts.tolist()))
+        found = Counter(values[trained_on & ~missing].tolist())
+        counts = [found[value] for value in different]
+        if missing.any():
+            counts.append(int((trained_on & missing).sum()))
+        return cls(different, bool(missing.any()), tuple(counts))
 
     @property
     def size(self) -> int:
@@ -113,11 +121,23 @@ class Number:
       has_missing: Whether values may be missing.
     """
 
-    kind: ClassVar[str] = "number"
     levels: tuple[float, ...]
-    low: tuple[Any, ...]
-    high: tuple[Any, ...]
+    low: tuple[int | float, ...]
+    high: tuple[int | float, ...]
     has_missing: bool
+    kind: Literal["number"] = "number"
+
+    def __post_init__(self) -> None:
+        ends = np.array(self.levels, np.float64)
+        if not len(ends) == len(self.low) + 1 == len(self.high) + 1 > 1:
+            raise ValueError("levels, low and high differ in their lengths")
+        if (ends[0], ends[-1]) != (0, 1) or not (np.diff(ends) > 0).all():
+            raise ValueError("levels do not increase from 0 to 1")
+        low, high = _array_of(self.low), _array_of(self.high)
+        if not _is_one_type([*self.low, *self.high]):
+            raise ValueError("low and high have several types")
+        if (low > high).any() or (high[:-1] >= low[1:]).any():
+            raise ValueError("low and high are not the ends of segments in their order")
 
     @classmethod
     def of(cls, values: np.ndarray, has_missing: bool, *, exact: bool) -> Number:
@@ -244,8 +264,8 @@ class Constant:
       value: The value; None if all are missing.
     """
 
-    kind: ClassVar[str] = "constant"
-    value: Any
+    value: Value | None
+    kind: Literal["constant"] = "constant"
     size: ClassVar[int] = 0
     groups: ClassVar[list[tuple[int, int]]] = []
     masked: ClassVar[list[tuple[int, int]]] = []
@@ -262,71 +282,6 @@ class Constant:
 
 
 Encoder = Category | Number | Constant
-
-
-def to_dict(encoder: Encoder) -> dict[str, Any]:
-    """Returns a JSON object; see `from_dict`."""
-    return {"kind": encoder.kind, **dataclasses.asdict(encoder)}
-
-
-def from_dict(saved: Any) -> Encoder:
-    """Returns the column that `to_dict` described.
-
-    Raises:
-      ValueError: If the entry is damaged.
-    """
-    if _is_category(saved) and _is_one_type(saved["values"]):
-        if len(set(saved["values"])) == len(saved["values"]) > 0:
-            column = Category(tuple(saved["values"]), saved["has_missing"], tuple(saved["counts"]))
-            if len(column.counts) == column.size and any(column.counts):
-                return column
-    elif _is_number(saved):
-        levels, low, high = (tuple(saved[name]) for name in ("levels", "low", "high"))
-        ends = np.array(levels, np.float64)
-        if (
-            len(levels) == len(low) + 1 == len(high) + 1 > 1
-            and (ends[0], ends[-1]) == (0, 1)
-            and (np.diff(ends) > 0).all()
-            and _is_one_type([*low, *high])
-            and (type(high[-1]) is float or high[-1] < 2**63)
-            and all(first <= last for first, last in zip(low, high, strict=True))
-            and all(last < first for last, first in zip(high, low[1:], strict=False))
-        ):
-            return Number(levels, low, high, saved["has_missing"])
-    elif _is_constant(saved):
-        return Constant(saved["value"])
-    raise ValueError("a column has other entries")
-
-
-def _is_value(value: Any) -> bool:
-    is_integer = type(value) is int and _SMALLEST_INTEGER <= value <= _LARGEST_INTEGER
-    is_real = type(value) is float and _is_finite(value)
-    return is_integer or is_real or boolean(value) or is_text(value)
-
-
-def _is_numeric(value: Any) -> bool:
-    return type(value) in (int, float) and _is_value(value)
-
-
-_is_finite = number()
-_is_category = object_of(
-    {
-        "kind": one_of("category"),
-        "values": list_of(_is_value, 1, MOST_CATEGORIES),
-        "has_missing": boolean,
-        "counts": list_of(integer(0, 2**62), 1),
-    }
-)
-_is_number = object_of(
-    {
-        "kind": one_of("number"),
-        "levels": list_of(number()),
-        "low": list_of(_is_numeric),
-        "high": list_of(_is_numeric),
-        "has_missing": boolean,
-    }
-)
-_is_constant = object_of({"kind": one_of("constant"), "value": optional(_is_value)})
 
 
 def _is_one_type(values: Sequence[Any]) -> bool:

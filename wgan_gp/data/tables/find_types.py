@@ -22,7 +22,6 @@ from .types import (
     ColumnType,
     DateType,
     IntegerType,
-    OrderedType,
     RealType,
     is_dtype,
     local,
@@ -67,7 +66,7 @@ def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict
             )
         is_order = (
             isinstance(kind, list)
-            and 0 < len(set(map(str, kind))) == len(kind) <= MOST_CATEGORIES
+            and 0 < len(set(map(str, kind))) == len(set(kind)) == len(kind) <= MOST_CATEGORIES
             and all(isinstance(value, str | int | float) for value in kind)
         )
         if not is_order and not (isinstance(kind, str) and kind in TYPES):
@@ -95,7 +94,11 @@ def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict
 def is_of_kind(found: ColumnType | None, given: Any) -> bool:
     """Returns True if a type is of the kind, or has the values in the order, that is given."""
     if isinstance(given, list):
-        return isinstance(found, OrderedType) and list(found.values or ()) == given
+        return (
+            isinstance(found, CategoryType)
+            and found.is_number
+            and list(found.values or ()) == given
+        )
     return found is not None and found.kind == given
 
 
@@ -123,7 +126,7 @@ class _Finder:
         if not is_dtype(self._dtype):
             raise self._error(f"has the type {shorten(self._dtype)}")
         if isinstance(given, list):
-            return OrderedType(self._dtype, values=tuple(given))
+            return CategoryType(self._dtype, tuple(given), kind="ordered")
         if isinstance(self._series.dtype, pd.CategoricalDtype):
             return self._categorical(given)
         if given is None:
@@ -133,7 +136,7 @@ class _Finder:
         if given == "ordered":
             self._category()  # the same values can be ordered
             values = {native(value) for value in self._present.tolist()}
-            return OrderedType(self._dtype, values=tuple(sorted(values)) or ("",))
+            return CategoryType(self._dtype, tuple(sorted(values)) or ("",), kind="ordered")
         if given == "date":
             return self._date()
         return self._number(given)
@@ -222,8 +225,9 @@ class _Finder:
                 f"has {len(values)} categories, most of which do not occur",
                 "call cat.remove_unused_categories()",
             )
-        kind = OrderedType if given == "ordered" or (is_ordered and given is None) else CategoryType
-        return kind("category", values=values, is_ordered=is_ordered)
+        if given == "ordered" or (is_ordered and given is None):
+            return CategoryType("category", values, is_ordered, kind="ordered")
+        return CategoryType("category", values, is_ordered)
 
     def _category(self) -> ColumnType:
         values = [native(value) for value in self._present.tolist()]

@@ -19,7 +19,6 @@ from .table import Table
 from .types import (
     CategoryType,
     DateType,
-    OrderedType,
     nanoseconds,
     native,
     parse_dates,
@@ -117,7 +116,7 @@ class Selection:
                 continue
             values: Any = series[present]
             _, kind = _column(self.table, condition.column)
-            if isinstance(kind, OrderedType):
+            if isinstance(kind, CategoryType) and kind.is_number:
                 order = {each: place for place, each in enumerate(kind.values or ())}
                 values, value = values.map(order).astype(int), order[value]
             elif isinstance(kind, CategoryType):
@@ -182,7 +181,7 @@ def _category(
     known = encoder.values if isinstance(encoder, Category) else [getattr(encoder, "value", 0)]
     known = known if kind.values is None else kind.values
     are_numbers = not any(isinstance(value, str | bool) for value in known)
-    is_equality, is_ordered = comparison in ("=", "!="), isinstance(kind, OrderedType)
+    is_equality, is_ordered = comparison in ("=", "!="), kind.is_number
     if not (is_equality or are_numbers or is_ordered):
         raise UserError(
             f"{flag}: the values of the column {shorten(name)!r} have no order", "use = or !="

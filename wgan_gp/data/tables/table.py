@@ -10,13 +10,10 @@ import numpy as np
 from absl import logging
 
 from ...errors import UserError, shorten
-from ...run_directory.schema import list_of, object_of, optional
-from ...run_directory.schema import text as is_text
-from . import columns
 from .association import associations
 from .columns import Category, Constant, Encoder, Number
 from .find_types import find_types
-from .types import CategoryType, ColumnType, DateType, RealType, type_from_dict
+from .types import CategoryType, ColumnType, DateType, RealType
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +37,21 @@ class Table:
     types: tuple[ColumnType, ...]
     encoders: tuple[Encoder, ...]
     target: str | None = None
+
+    def __post_init__(self) -> None:
+        if not len(set(self.names)) == len(self.names) == len(self.types) == len(self.encoders):
+            raise ValueError("names, types and encoders differ in their lengths")
+        if not self.size or len(self.names) > _MOST_COLUMNS:
+            raise ValueError("the table has no features, or too many columns")
+        if self.target not in (None, *self.names):
+            raise ValueError("target is not a column")
+        try:
+            is_fitting = all(map(lambda kind, each: kind.fits(each), self.types, self.encoders))
+            self.restore(np.zeros([1, self.size], np.float32))
+        except (KeyError, ValueError, TypeError, OverflowError):
+            is_fitting = False
+        if not is_fitting:
+            raise ValueError("the values of a column are not those of its type")
 
     @classmethod
     def of(
@@ -70,11 +82,10 @@ class Table:
         for name, kind in types.items():
             values, missing = kind.to_values(frame[name], name, flag)
             encoders.append(_encoder(kind, values, missing, used))
-        table = cls(tuple(types), tuple(types.values()), tuple(encoders), target)
-        if not table.size:
+        if not any(encoder.size for encoder in encoders):
             what = "is constant in all columns" if len(frame) > 1 else "contains a single row"
             raise UserError(f"{flag} {what}", "give data that vary")
-        return table
+        return cls(tuple(types), tuple(types.values()), tuple(encoders), target)
 
     @property
     def size(self) -> int:
@@ -394,48 +405,11 @@ class Table:
             for kind, encoder in zip(self.types, self.encoders, strict=True)
         ]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns a JSON object; see `from_dict`."""
-        return {
-            "names": list(self.names),
-            "types": [kind.to_dict() for kind in self.types],
-            "columns": [columns.to_dict(encoder) for encoder in self.encoders],
-            "target": self.target,
-        }
-
-    @classmethod
-    def from_dict(cls, saved: Any) -> Table:
-        """Returns the table that `to_dict` described.
-
-        Raises:
-          ValueError: If the entry is damaged.
-        """
-        if not _is_entry(saved):
-            raise ValueError("the table has other entries")
-        names = tuple(saved["names"])
-        table = cls(
-            names,
-            tuple(map(type_from_dict, saved["types"])),
-            tuple(map(columns.from_dict, saved["columns"])),
-            saved.get("target"),
-        )
-        if not len(names) == len(table.types) == len(table.encoders) == len(set(names)):
-            raise ValueError("the columns do not fit each other")
-        for kind, encoder in zip(table.types, table.encoders, strict=True):
-            if not kind.fits(encoder):
-                raise ValueError("the type of a column does not fit its values")
-        if not table.size or table.target not in (None, *names):
-            raise ValueError("the table has no features, or another target")
-        try:
-            table.restore(np.zeros([1, table.size], np.float32))
-        except (KeyError, ValueError, TypeError, OverflowError) as error:
-            raise ValueError("the values of a column are not those of its type") from error
-        return table
-
 
 def _has_texts(kind: ColumnType, encoder: Encoder) -> bool:
     if isinstance(kind, DateType):
         return kind.date_format is not None
+    values: tuple[Any, ...]
     if isinstance(kind, CategoryType) and kind.values is not None:  # a Categorical
         values = kind.values
     elif isinstance(encoder, Category):
@@ -443,16 +417,6 @@ def _has_texts(kind: ColumnType, encoder: Encoder) -> bool:
     else:
         values = (encoder.value,) if isinstance(encoder, Constant) else ()
     return bool(values) and all(isinstance(value, str) for value in values)
-
-
-_is_entry = object_of(
-    {
-        "names": list_of(is_text, 1, _MOST_COLUMNS),
-        "types": list_of(lambda value: isinstance(value, dict), 1, _MOST_COLUMNS),
-        "columns": list_of(lambda value: isinstance(value, dict), 1, _MOST_COLUMNS),
-        "target": optional(is_text),
-    }
-)
 
 
 def _encoder(

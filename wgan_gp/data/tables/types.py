@@ -5,14 +5,12 @@ from __future__ import annotations
 import abc
 import dataclasses
 import re
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from ...errors import UserError, shorten
-from ...run_directory.schema import boolean, integer, list_of, object_of, one_of, optional
-from ...run_directory.schema import text as is_text
-from .columns import MOST_CATEGORIES, Constant, Encoder, Number
+from .columns import MOST_CATEGORIES, Constant, Encoder, Number, Value
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,18 +28,26 @@ _DTYPE = re.compile(
 
 
 @dataclasses.dataclass(frozen=True)
-class ColumnType(abc.ABC):
+class _ColumnType(abc.ABC):
     """The type of a column.
 
     Attributes:
       dtype: The name of its type in pandas.
     """
 
-    kind: ClassVar[str]
-    is_number: ClassVar[bool] = True  # whether the values have an order
-    is_exact: ClassVar[bool] = True  # whether they are restored without rounding
+    is_exact: ClassVar[bool] = True  # whether values are restored without rounding
 
     dtype: str
+    kind: str = dataclasses.field(default="", kw_only=True)
+
+    def __post_init__(self) -> None:
+        if not is_dtype(self.dtype):
+            raise ValueError("dtype is not a type of a column")
+
+    @property
+    def is_number(self) -> bool:
+        """Whether the values have an order."""
+        return True
 
     def describe(self) -> str:
         """Returns the type in words."""
@@ -106,25 +112,31 @@ class ColumnType(abc.ABC):
         """Returns whether an encoder may have some values, all of one type."""
         return isinstance(values[0], int) and not isinstance(values[0], bool)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Returns a JSON object; see `type_from_dict`."""
-        return {"kind": self.kind, **dataclasses.asdict(self)}
-
 
 @dataclasses.dataclass(frozen=True)
-class CategoryType(ColumnType):
-    """Texts, booleans or a few numbers.
+class CategoryType(_ColumnType):
+    """Texts, booleans or a few numbers; those of the kind "ordered" are numbers to the networks.
 
     Attributes:
       values: The categories of a Categorical of pandas, whose values are their places.
       is_ordered: Whether the Categorical is ordered.
     """
 
-    kind: ClassVar[str] = "category"
-    is_number: ClassVar[bool] = False
-
-    values: tuple[Any, ...] | None = None
+    values: tuple[Value, ...] | None = None
     is_ordered: bool = False
+    kind: Literal["category", "ordered"] = dataclasses.field(default="category", kw_only=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.values is None and self.kind == "ordered":
+            raise ValueError("values are missing")
+        values = ("",) if self.values is None else self.values
+        if not 0 < len(set(values)) == len(values) <= MOST_CATEGORIES:
+            raise ValueError("values are not different, or are too many")
+
+    @property
+    def is_number(self) -> bool:
+        return self.kind == "ordered"
 
     def parse(self, present: pd.Series) -> np.ndarray:
         if self.values is None:
@@ -153,18 +165,10 @@ class CategoryType(ColumnType):
 
 
 @dataclasses.dataclass(frozen=True)
-class OrderedType(CategoryType):
-    """Values in an order, which are numbers to the networks."""
-
-    kind: ClassVar[str] = "ordered"
-    is_number: ClassVar[bool] = True
-
-
-@dataclasses.dataclass(frozen=True)
-class IntegerType(ColumnType):
+class IntegerType(_ColumnType):
     """Whole numbers."""
 
-    kind: ClassVar[str] = "integer"
+    kind: Literal["integer"] = dataclasses.field(default="integer", kw_only=True)
 
     def parse(self, present: pd.Series) -> np.ndarray:
         import pandas as pd  # noqa: PLC0415
@@ -191,7 +195,7 @@ class IntegerType(ColumnType):
 
 
 @dataclasses.dataclass(frozen=True)
-class RealType(ColumnType):
+class RealType(_ColumnType):
     """Real numbers.
 
     Attributes:
@@ -199,10 +203,15 @@ class RealType(ColumnType):
         decimals are integers to the encoder.
     """
 
-    kind: ClassVar[str] = "real"
+    kind: Literal["real"] = dataclasses.field(default="real", kw_only=True)
     is_exact: ClassVar[bool] = False
 
     decimals: int | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.decimals is not None and not 0 <= self.decimals <= MOST_DECIMALS:
+            raise ValueError(f"decimals is not a number up to {MOST_DECIMALS}")
 
     def describe(self) -> str:
         if self.decimals is None:
@@ -234,7 +243,7 @@ class RealType(ColumnType):
 
 
 @dataclasses.dataclass(frozen=True)
-class DateType(ColumnType):
+class DateType(_ColumnType):
     """Dates and times, as whole numbers of a unit since 1970.
 
     Days are those of the time zone of the column, if it has one, and other units are in UTC.
@@ -245,10 +254,15 @@ class DateType(ColumnType):
         without a leading zero; else None.
     """
 
-    kind: ClassVar[str] = "date"
+    kind: Literal["date"] = dataclasses.field(default="date", kw_only=True)
 
     unit: str = "ns"
     date_format: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.unit not in UNITS:
+            raise ValueError("unit is not a unit of dates")
 
     def parse(self, present: pd.Series) -> np.ndarray:
         import pandas as pd  # noqa: PLC0415
@@ -278,37 +292,8 @@ class DateType(ColumnType):
         return dates.astype(self.dtype)
 
 
-TYPES = {kind.kind: kind for kind in (CategoryType, OrderedType, IntegerType, RealType, DateType)}
-_is_value = lambda value: isinstance(value, str | int | float | bool)  # noqa: E731
-_is_entry = object_of(
-    {
-        "kind": one_of(*TYPES),
-        "dtype": is_text,
-        "decimals": optional(integer(0, MOST_DECIMALS)),
-        "unit": optional(one_of(*UNITS)),
-        "date_format": optional(is_text),
-        "values": optional(list_of(_is_value, 1, MOST_CATEGORIES)),
-        "is_ordered": optional(boolean),
-    }
-)
-
-
-def type_from_dict(saved: Any) -> ColumnType:
-    """Returns the type that `ColumnType.to_dict` described.
-
-    Raises:
-      ValueError: If the entry is damaged.
-    """
-    if not (_is_entry(saved) and is_dtype(saved["dtype"])):
-        raise ValueError("a type has other entries")
-    kind, values = TYPES[saved["kind"]], saved.get("values")
-    if (kind is OrderedType and not values) or len(set(values or ())) != len(values or ()):
-        raise ValueError("a type lacks its values")
-    names = [field.name for field in dataclasses.fields(kind)]
-    found = {name: saved[name] for name in names if saved.get(name) is not None}
-    if values is not None:
-        found["values"] = tuple(values)
-    return kind(**found)
+ColumnType = CategoryType | IntegerType | RealType | DateType
+TYPES = ("category", "ordered", "integer", "real", "date")
 
 
 def is_dtype(name: str) -> bool:

@@ -167,7 +167,7 @@ class ArrayReader:
                 "give data with the same conditions",
             )
         assert self.conditions is not None
-        self.conditions = self.conditions.scaled_like(conditions)
+        self.conditions = self.conditions.scaled_like(conditions, self._flag)
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings

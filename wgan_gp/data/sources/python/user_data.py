@@ -77,7 +77,7 @@ class UserReader:
             self.class_names = spec.class_names
         known, conditions = self.conditions, spec.conditions
         if known is not None and conditions is not None and known.size == conditions.size:
-            self.conditions = known.scaled_like(conditions)
+            self.conditions = known.scaled_like(conditions, self._flag)
 
     def open(
         self, settings: DataSettings, *, classes: int, devices: DeviceSettings
