@@ -31,6 +31,7 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app.resolve import check_keras
 from wgan_gp.config import Config, has_flag, value_type
+from wgan_gp.app.saved_config import check_resume
 from wgan_gp.config.config import ModeSettings
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
@@ -383,20 +384,20 @@ def test_a_run_with_other_settings_is_refused_with_the_flags_that_continue_it(tm
     saved = {**parse(directory).to_dict(), **other}
     write_object(str(tmp_path / "config.json"), saved)
     with pytest.raises(UserError, match=r"--model: dcgan -> mlp") as caught:
-        RunDirectory(str(tmp_path)).check(parse(directory))
+        check_resume(RunDirectory(str(tmp_path)), parse(directory))
     remedy = re.match(r"give (.*) to continue it", caught.value.remedy)[1].split()
     assert {f"--{name}={value}" for name, value in other.items()} == set(remedy)
-    RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
+    check_resume(RunDirectory(str(tmp_path)), parse(directory, *remedy))
     # The steps matter to the saved run's schedule, whatever the command line's is.
     with pytest.raises(UserError, match=r"--train_steps=4500 .*--learning_rate_schedule=linear"):
-        RunDirectory(str(tmp_path)).check(parse(directory, "--learning_rate_schedule=constant"))
+        check_resume(RunDirectory(str(tmp_path)), parse(directory, "--learning_rate_schedule=constant"))
     with pytest.raises(UserError, match=r"and omit --model_depth to continue it, or give"):
-        RunDirectory(str(tmp_path)).check(parse(directory, "--model_depth=4"))
+        check_resume(RunDirectory(str(tmp_path)), parse(directory, "--model_depth=4"))
     with pytest.raises(UserError, match=r" — omit --model_depth to continue it, or give"):
-        RunDirectory(str(tmp_path)).check(parse(directory, *remedy, "--model_depth=4"))
+        check_resume(RunDirectory(str(tmp_path)), parse(directory, *remedy, "--model_depth=4"))
     write_object(str(tmp_path / "config.json"), {**saved, "newer": 1})
     with pytest.raises(UserError, match="continue it with the version that wrote it"):
-        RunDirectory(str(tmp_path)).check(parse(directory, *remedy))
+        check_resume(RunDirectory(str(tmp_path)), parse(directory, *remedy))
 
 
 def test_run_directory_that_cannot_be_written(tmp_path, capsys):

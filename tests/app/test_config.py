@@ -14,6 +14,7 @@ from wgan_gp.config.objective import ADVERSARIAL_LOSSES, PENALTIES
 from wgan_gp.config.settings import LARGEST, largest, setting
 from wgan_gp.data import datasets
 from wgan_gp.errors import UserError
+from wgan_gp.run_directory.typed_json import load_dataclass
 
 FIELDS = dataclasses.fields(Config)
 WHOLE = [f for f in FIELDS if value_type(f) is int and not f.metadata["choices"]]
@@ -27,57 +28,40 @@ def parse(*arguments):
     return flags.parse(["train.py", *arguments], values)
 
 
+def load(saved):
+    return load_dataclass(Config, saved, ORIGIN, "do this")
+
+
+def as_saved(config, **changes):
+    return json.loads(json.dumps({**config.to_dict(), **changes}))
+
+
 @pytest.mark.parametrize(
-    ("name", "value", "message"),
+    ("name", "value"),
     [
-        ("n_critic", "5", r"--n_critic='5' is not a whole number"),
-        ("n_critic", 5.0, r"--n_critic=5\.0 is not a whole number"),
-        ("n_critic", True, "--n_critic=True is not a whole number"),
-        ("n_critic", None, "--n_critic=None is not a whole number"),
-        ("n_critic", [5], r"--n_critic=\[5\] is not a whole number"),
-        ("n_critic", 0, "--n_critic=0 is too small"),
-        ("batch_size", 1e308, r"--batch_size=1e\+308 is not a whole number"),
-        ("batch_size", 10**30, r"--batch_size=10{30} is too large"),
-        ("n_critic", "x" * 9999, r"--n_critic='x{59}\.\.\.x{29}' is not a whole number"),
-        ("image_size", "x" * 9999, r"--image_size=x{60}\.\.\.x{30} is not a size of images"),
-        ("penalty_weight", "ten", "--penalty_weight='ten' is not a number"),
-        ("penalty_weight", "5,x", "--penalty_weight='x' is not a number"),
-        ("penalty_weight", "5,-1", "--penalty_weight=-1.0 is too small"),
-        ("penalty_weight", "5,inf", "--penalty_weight=inf is not a finite number"),
-        ("penalty_weight", [5], r"--penalty_weight=\[5\] is not a number"),
-        ("penalty", "r1,both", "--penalty=r1,both contains 'both', which is unknown"),
-        ("penalty", "r1,r1", "--penalty=r1,r1 contains r1 twice"),
-        ("penalty", "r1,none", "--penalty=r1,none cannot be combined"),
-        ("penalty", 1, "--penalty=1 is not text"),
-        ("penalty_weight", None, "--penalty_weight=None is not a number"),
-        ("penalty_weight", False, "--penalty_weight=False is not a number"),
-        ("penalty_weight", float("nan"), "--penalty_weight=nan is not a finite number"),
-        ("penalty_weight", 10**400, r"--penalty_weight=10{59}\.\.\.0{30} is too large for float32"),
-        ("beta_2", 1, "--beta_2=1 is too large"),
-        ("dataset", 3, "--dataset=3 is not text"),
-        ("dataset", None, "--dataset=None is not text"),
-        ("dataset", "", "--dataset= is empty"),
-        ("data_dir", {"a": 1}, r"--data_dir=\{'a': 1\} is not text"),
-        ("data_dir", "a\0b", r"--data_dir=a\\x00b contains a control character"),
-        ("data_dir", "\ud800", r"--data_dir=\\ud800 is not valid UTF-8"),
-        ("penalty", "both", "--penalty=both is unknown"),
-        ("image_channels", 17, "--image_channels=17 is too large"),
-        ("random_flips", 1, "--random_flips=1 is not true or false"),
-        ("random_flips", None, "--random_flips=None is not true or false"),
-        ("dequantization", "yes", "--dequantization='yes' is not true or false"),
-        ("download", ["on"], r"--download=\['on'\] is not true or false"),
-        ("image_channels", 3.0, r"--image_channels=3\.0 is not a whole number"),
+        *[("n_critic", value) for value in ("5", 5.0, True, None, [5], 0, "x" * 9999)],
+        *[("batch_size", value) for value in (1e308, 10**30)],
+        *[("image_size", value) for value in ("x" * 9999, "48x", True)],
+        *[("penalty_weight", value) for value in ("ten", "5,x", "5,-1", "5,inf", [5], None)],
+        *[("penalty_weight", value) for value in (False, float("nan"), 10**400)],
+        *[("penalty", value) for value in ("r1,both", "r1,r1", "r1,none", 1, "both")],
+        *[("dataset", value) for value in (3, None, "")],
+        *[("data_dir", value) for value in ({"a": 1}, "a\0b", "\ud800")],
+        *[("image_channels", value) for value in (17, 3.0)],
+        *[("random_flips", value) for value in (1, None)],
+        ("beta_2", 1),
+        ("dequantization", "yes"),
+        ("download", ["on"]),
+        ("of_the_future", 1),
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_saved_value_is_checked_as_a_flag_is(name, value, message):
-    saved = json.loads(json.dumps({**Config().to_dict(), name: value}))
+def test_a_saved_value_is_checked_as_a_flag_is(name, value):
     with pytest.raises(UserError) as caught:
-        Config.from_dict(saved, origin=ORIGIN)
-    start = f"{ORIGIN} is damaged, edited or from a newer version: --{name}="
-    assert str(caught.value).startswith(start)
-    assert " — restore the file, or use the version that wrote it" in str(caught.value)
-    assert caught.match(f"newer version: {message}")
+        load(as_saved(Config(), **{name: value}))
+    error = str(caught.value)
+    assert error.startswith(f"{ORIGIN} is damaged: ") and error.endswith(" — do this")
+    assert name in error and len(error) < 300
 
 
 @pytest.mark.parametrize("field", filter(has_flag, FIELDS), ids=lambda field: field.name)
@@ -142,17 +126,16 @@ def test_a_setting_that_requires_another_is_refused(settings, message):
     assert str(caught.value).startswith(message)
 
 
-def test_a_saved_configuration_may_lack_settings_and_have_others():
-    saved = {"n_critic": 3, "penalty_weight": 5, "sample_seed": None, "of_the_future": [1]}
-    config = Config.from_dict(saved)
+def test_a_saved_configuration_may_lack_settings():
+    config = load({"n_critic": 3, "penalty_weight": 5, "sample_class": None})
     assert config == Config(n_critic=3, penalty_weight=5.0)
-    assert Config.from_dict(json.loads(json.dumps(config.to_dict()))) == config
+    assert load(as_saved(config)) == config
 
 
 def test_two_saved_values_that_exclude_each_other_are_refused_by_the_files_name():
     saved = {"conditioning": "acgan", "critic_class_weight": 0}
-    with pytest.raises(UserError, match=f"^{ORIGIN}: --critic_class_weight=0 with --cond"):
-        Config.from_dict(saved, origin=ORIGIN)
+    with pytest.raises(UserError, match=f"^{ORIGIN} is damaged: --critic_class_weight=0 with --c"):
+        load(saved)
 
 
 @pytest.mark.parametrize("field", WHOLE, ids=lambda field: field.name)
@@ -196,7 +179,7 @@ def test_penalties_and_weights_are_one_or_several():
     assert one == Config(penalty="r1", penalty_weight=5) and one.penalty_weight == 5.0
     both = Config(penalty="r1, r2", penalty_weight="5,0.1")
     assert (both.penalty, both.penalty_weight) == ("r1,r2", "5.0,0.1")
-    assert Config.from_dict(json.loads(json.dumps(both.to_dict())), origin=ORIGIN) == both
+    assert load(as_saved(both)) == both
     assert parse("--penalty=r1,r2", "--penalty_weight=5,0.1") == both
     assert parse("--penalty=r1,r2").penalty_weight == 10.0  # for each
     with pytest.raises(UserError, match=r"weight=5\.0,5\.0 has 2 numbers, but --penalty=r1 has 1"):

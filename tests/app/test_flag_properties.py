@@ -14,6 +14,7 @@ from tests.helpers.runs import TINY, call_main, open_run, resolved
 from wgan_gp.app import training
 from wgan_gp.config import Config, value_type
 from wgan_gp.errors import UserError
+from wgan_gp.run_directory.typed_json import load_dataclass
 from wgan_gp.writers.writer import MemoryWriter
 
 # The same examples every time, and no clock.
@@ -132,7 +133,7 @@ def test_any_command_line_is_a_configuration_or_one_line(line):
     except UserError as error:
         assert error.what and error.remedy  # noqa: PT017
     else:
-        assert Config.from_dict(config.to_dict()) == config
+        assert load_dataclass(Config, config.to_dict(), "config.json", "x") == config
 
 
 def choices_of(name, *others):

@@ -24,6 +24,7 @@ from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.data.sources.pictures.forms import Form
 from wgan_gp.data.sources.python.user_data import UserReader
 from wgan_gp.errors import UserError
+from wgan_gp.run_directory.typed_json import load_dataclass
 
 
 def ramp(height, width, channels=3, levels=256):
@@ -72,7 +73,8 @@ def test_an_image_size_has_one_form(given, kept):
     config = Config(image_size=given)
     assert config.image_size == kept and type(config.image_size) is type(kept)
     saved = json.loads(json.dumps(config.to_dict()))
-    assert Config.from_dict(saved) == config and config.differences(Config.from_dict(saved)) == {}
+    again = load_dataclass(Config, saved, "config.json", "x")
+    assert again == config and config.differences(again) == {}
     assert Config(image_size=7).differences(config) == {"image_size": kept}
 
 

@@ -25,7 +25,7 @@ def test_runs_that_cannot_be_checked_are_reported(tmp_path, capsys):
     untrained = tmp_path / "untrained"
     untrained.mkdir()
     config = resolved(Config(model_width=4))
-    write_object(str(untrained / "config.json"), {**config.to_dict(), "unknown": 1})
+    write_object(str(untrained / "config.json"), config.to_dict())
     train_tiny(tmp_path / "roll", dataset="swiss_roll", train_steps=5)
     paths = [str(tmp_path / name) for name in ("nowhere", "untrained", "roll")]
     assert main(paths) == 2

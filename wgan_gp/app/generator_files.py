@@ -240,12 +240,12 @@ def _read_config(folder: str, path: str, seed: int | None) -> tuple[Config, Conf
             "give a folder that --mode=export wrote, such as exported/ in the run directory",
         )
     settings = {name: value for name, value in content.items() if name in _SETTINGS}
-    config = Config.from_dict(settings, origin=path)
+    config = load_dataclass(Config, settings, path, _REMEDY)
     if None in (config.model, config.generator_width) or config.model != config.generator_model:
         raise UserError(f"{path} does not describe a generator", _REMEDY)
     for name in _CRITIC_SETTINGS & set(of_critic):
         settings[name] = of_critic[name]
-    critic = Config.from_dict(settings, origin=path)
+    critic = load_dataclass(Config, settings, path, _REMEDY)
     return (config if seed is None else dataclasses.replace(config, sample_seed=seed)), critic
 
 

@@ -18,7 +18,8 @@ from ..config import CODE_SETTINGS, PYTHON, Config, as_text
 from ..data.datasets import DATASETS
 from ..errors import UserError, naming, shorten
 from ..run_directory.directory import RunDirectory
-from ..run_directory.json_files import read_object
+from ..run_directory.json_files import REMEDY, read_dataclass, read_object
+from ..run_directory.typed_json import load_dataclass
 from .library import Registry
 from .user_code import loading
 
@@ -34,8 +35,7 @@ def read_config(directory: RunDirectory) -> Config | None:
     Raises:
       UserError: If the file is not a valid configuration.
     """
-    content = read_object(directory.config)
-    return None if content is None else Config.from_dict(content, origin=directory.config)
+    return read_dataclass(Config, directory.config)
 
 
 def find_config(directory: RunDirectory) -> Config:
@@ -52,7 +52,7 @@ def find_config(directory: RunDirectory) -> Config:
             "configuration of a run)",
             "train a run there, or give the directory of a run",
         )
-    return Config.from_dict(content, origin=directory.config)
+    return load_dataclass(Config, content, directory.config, REMEDY)
 
 
 def check_resume(directory: RunDirectory, config: Config) -> Config | None:

@@ -6,7 +6,7 @@ import dataclasses
 import re
 from typing import Any
 
-from ..errors import UserError, naming, shorten
+from ..errors import UserError, shorten
 from .augmentation import AugmentationSettings
 from .data import DataSettings
 from .devices import DeviceSettings
@@ -17,7 +17,6 @@ from .output import EvaluationSettings, OutputSettings, SamplingSettings
 from .settings import (
     SAVED_RUN_MODES,
     Section,
-    check,
     check_requirements,
     has_flag,
     recorded,
@@ -266,29 +265,6 @@ class Config(
         digest = getattr(self, f"{name}_sha256", None)
         old, new = (str(getattr(each, name)).partition(":")[2] for each in (saved, self))
         return digest is not None and digest == getattr(saved, f"{name}_sha256") and old == new
-
-    @classmethod
-    def from_dict(cls, saved: dict[str, Any], *, origin: str = "the saved configuration") -> Config:
-        """Returns the configuration for the content of a config.json.
-
-        Args:
-          saved: The content. Unknown keys are ignored, and missing settings have their defaults.
-          origin: The path of the file, for messages.
-
-        Raises:
-          UserError: If a value is invalid or two values contradict each other.
-        """
-        fields = [field for field in dataclasses.fields(cls) if field.name in saved]
-        for field in fields:
-            try:
-                check(field, saved[field.name])
-            except UserError as error:
-                raise UserError(
-                    f"{origin} is damaged, edited or from a newer version: {error.what}",
-                    "restore the file, or use the version that wrote it",
-                ) from None
-        with naming(origin):
-            return cls(**{field.name: saved[field.name] for field in fields})
 
     def to_dict(self) -> dict[str, Any]:
         """Returns all settings by name, the content of config.json."""

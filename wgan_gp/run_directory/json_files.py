@@ -18,7 +18,7 @@ from .typed_json import is_text, load_dataclass, to_json
 VERSION = 1  # of all files of a run, of a store and of an export; there is no other one yet
 _Loaded = TypeVar("_Loaded")
 _VERSION, _CHECKSUM = "version", "checksum"
-_REMEDY = "restore the original file, or give another --model_dir"
+REMEDY = "restore the original file, or give another --model_dir"
 _MOST_LOG_BYTES = 2**30  # a line per summary has about 1 KB
 
 
@@ -67,7 +67,7 @@ def _finite(spelled: str) -> float:
     return value
 
 
-def read_object(path: str, remedy: str = _REMEDY) -> dict[str, Any] | None:
+def read_object(path: str, remedy: str = REMEDY) -> dict[str, Any] | None:
     """Reads an object and checks its version and its checksum, which are not part of the result.
 
     Args:
@@ -102,7 +102,7 @@ def read_object(path: str, remedy: str = _REMEDY) -> dict[str, Any] | None:
     return content
 
 
-def read_dataclass(cls: type[_Loaded], path: str, remedy: str = _REMEDY) -> _Loaded | None:
+def read_dataclass(cls: type[_Loaded], path: str, remedy: str = REMEDY) -> _Loaded | None:
     """Reads a file of a frozen dataclass; see `read_object` and `load_dataclass`."""
     content = read_object(path, remedy)
     return None if content is None else load_dataclass(cls, content, path, remedy)

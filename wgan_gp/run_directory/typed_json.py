@@ -29,7 +29,7 @@ def load_dataclass(cls: type[_Loaded], value: Any, origin: str, remedy: str) -> 
       cls: The class. Its fields are numbers, texts, booleans, arrays of float64, literals, tuples,
         dictionaries by names, other dataclasses, and unions of these. A union of dataclasses is
         told apart by a literal field such as `kind`. Ranges, and rules between fields, are checked
-        by `__post_init__`, which raises ValueError.
+        by `__post_init__`, which raises ValueError or UserError.
       value: The content of a JSON file; fields that it lacks have their defaults.
       origin: The file, for messages.
       remedy: See `UserError`.
@@ -39,8 +39,9 @@ def load_dataclass(cls: type[_Loaded], value: Any, origin: str, remedy: str) -> 
     """
     try:
         return _load(cls, value, "")
-    except ValueError as error:
-        raise UserError(f"{origin} is damaged: {error}", remedy) from None
+    except (ValueError, UserError) as error:
+        what = error.what if isinstance(error, UserError) else error
+        raise UserError(f"{origin} is damaged: {what}", remedy) from None
 
 
 def to_json(value: Any) -> Any:
