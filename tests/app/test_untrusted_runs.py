@@ -235,7 +235,7 @@ def test_a_manifest_names_all_files_of_its_checkpoint(run, capsys):
 def test_json_has_unique_names_and_finite_numbers(tmp_path, content):
     path = tmp_path / "x.json"
     path.write_bytes(content)
-    with pytest.raises(UserError, match="does not contain a JSON object"):
+    with pytest.raises(UserError, match="is not a JSON object with its checksum"):
         read_object(str(path))
     assert parse(b'{"a": {"b": 1}, "c": {"b": 1}}') == {"a": {"b": 1}, "c": {"b": 1}}
 

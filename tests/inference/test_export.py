@@ -457,11 +457,11 @@ def test_what_cannot_be_is_one_line(mode, name, arguments, message, runs, tmp_pa
         ({}, "contains no run (config.json is missing or"),
         (
             {"config.json": '{"name": "a page"}'},
-            "config.json is damaged or was edited: its checksum",
+            "config.json is damaged or was edited: it is not a JSON",
         ),
         (
             {"config.json": "[1"},
-            "config.json is damaged: it does not contain a JSON object — restore",
+            "config.json is damaged or was edited: it is not a JSON object with its checksum — r",
         ),
         ({"config.json": None, "data.json": None}, "has no checkpoint yet — train it longer"),
         ({"config.json": None}, "data.json is missing — start"),

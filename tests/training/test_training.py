@@ -334,9 +334,7 @@ def test_checkpoints_without_their_configuration_are_refused(finished, copied):
 @pytest.mark.parametrize("content", [b"{", b"[]", b"\xff\xfe\x00"])
 def test_a_broken_configuration_is_refused_and_kept(tmp_path, content):
     (tmp_path / "config.json").write_bytes(content)
-    with pytest.raises(
-        UserError, match=r"config\.json is damaged: it does not contain a JSON object"
-    ):
+    with pytest.raises(UserError, match=r"config\.json is damaged or was edited: it is not a JSON"):
         check_resume(RunDirectory(str(tmp_path)), Config())
     assert (tmp_path / "config.json").read_bytes() == content
 

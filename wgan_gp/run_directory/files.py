@@ -224,8 +224,7 @@ def check_new_folder(flag: str, path: str) -> None:
         return
     if not tf.io.gfile.isdir(path):
         raise UserError(f"{flag} is a file", "give a new or empty folder")
-    names = _names_in(path)
-    if set(names) - {_INCOMPLETE}:
+    if set(list_prefix(posixpath.join(path, ""))) - {posixpath.join(path, _INCOMPLETE)}:
         raise UserError(f"{flag} already contains files", "delete them, or give a new --output")
 
 
@@ -243,11 +242,11 @@ def new_folder(path: str) -> Iterator[str]:
     try:
         tf.io.gfile.makedirs(inside)
         yield inside
-        for name in _names_in(inside):
-            target = posixpath.join(path, name)
+        for made in list_prefix(posixpath.join(inside, "")):
+            target = posixpath.join(path, posixpath.basename(made))
             if not tf.io.gfile.exists(target):
                 new.append(target)
-            _move(posixpath.join(inside, name), target)
+            _move(made, target)
         delete(inside)
         fsync(path)
     except BaseException:
@@ -291,22 +290,18 @@ def delete(path: str) -> None:
         if os.path.islink(local) or not tf.io.gfile.isdir(path):
             tf.io.gfile.remove(path)
             return
-        for name in tf.io.gfile.listdir(path):
-            delete(posixpath.join(path, name))
+        for inside in list_prefix(posixpath.join(path, "")):
+            delete(inside)
         tf.io.gfile.rmtree(path)
-
-
-def _names_in(path: str) -> list[str]:
-    # On gs://, the names of folders end with a slash.
-    return sorted(name.rstrip("/") for name in tf.io.gfile.listdir(path))
 
 
 def _move(source: str, target: str) -> None:
     """Moves a file or a folder, and replaces what has its name."""
     if local_path(source) is None and tf.io.gfile.isdir(source):
         tf.io.gfile.makedirs(target)
-        for name in _names_in(source):  # object stores have no folders that could be renamed
-            _move(posixpath.join(source, name), posixpath.join(target, name))
+        # Object stores have no folders that could be renamed.
+        for path in list_prefix(posixpath.join(source, "")):
+            _move(path, posixpath.join(target, posixpath.basename(path)))
         return
     if tf.io.gfile.isdir(target):
         delete(target)

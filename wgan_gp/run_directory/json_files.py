@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import hashlib
 import json
@@ -79,22 +78,21 @@ def read_object(path: str, remedy: str = REMEDY) -> dict[str, Any] | None:
 
     Raises:
       OtherVersionError: If the file was written by another version of this program.
-      UserError: If the file does not contain a JSON object, or it has no checksum or another one.
+      UserError: If the file does not contain a JSON object with its checksum.
       tf.errors.OpError, OSError: If the file cannot be read; see `read_file`.
     """
     if not tf.io.gfile.exists(path):
         return None
-    content, is_equal = None, False
-    raw = read_file(path)
-    # The file may be no text, no JSON, or nested too deeply.
-    with contextlib.suppress(ValueError, RecursionError):
-        content = parse(raw)
-        if isinstance(content, dict):
-            is_equal = content.pop(_CHECKSUM, None) == digest(content)
-    if not isinstance(content, dict):
-        raise UserError(f"{path} is damaged: it does not contain a JSON object", remedy)
-    if not is_equal:
-        raise UserError(f"{path} is damaged or was edited: its checksum does not match", remedy)
+    try:
+        content = parse(read_file(path))
+        is_whole = content.pop(_CHECKSUM) == digest(content)
+    # It is no text, no JSON, nested too deeply, no object, or lacks a checksum.
+    except (ValueError, RecursionError, AttributeError, TypeError, LookupError):
+        is_whole = False
+    if not is_whole:
+        raise UserError(
+            f"{path} is damaged or was edited: it is not a JSON object with its checksum", remedy
+        )
     if content.pop(_VERSION, None) != VERSION:
         raise OtherVersionError(
             f"{path} was written by another version of this program", "use that version"

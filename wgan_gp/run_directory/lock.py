@@ -74,11 +74,8 @@ class Lock:
             if (found := self._read()) != seen:
                 seen, seen_at = found, time.monotonic()
             is_here = found.get("host") == self._holder["host"]
-            is_silent = time.monotonic() - seen_at > _SILENCE
-            if is_here and not _is_running(found):
-                is_held = False
-            else:
-                is_held = bool(found) and (not is_silent or self.other_process() is not None)
+            is_silent = time.monotonic() - seen_at > _SILENCE and self.other_process() is None
+            is_held = bool(found) and not is_silent and (_is_running(found) or not is_here)
             if not is_held:
                 self._write()
                 time.sleep(_SETTLING)
@@ -107,10 +104,7 @@ class Lock:
         Raises:
           tf.errors.OpError, OSError: If the file cannot be read, which says nothing about the lock.
         """
-        try:
-            found = self._content()
-        except (tf.errors.NotFoundError, FileNotFoundError):
-            found = {}
+        found = self._read(ignored=FileNotFoundError)
         if found.get("token") != self._holder["token"]:
             raise UserError(
                 f"this process no longer holds the lock {self._path}"
@@ -132,18 +126,11 @@ class Lock:
         self._signs += 1
         write_atomic(self._path, json.dumps({**self._holder, "signs": self._signs}) + "\n")
 
-    def _read(self) -> dict[str, Any]:
+    def _read(self, ignored: type[Exception] = OSError) -> dict[str, Any]:
         """Returns the content of the file; {} if it is missing, damaged or not a regular file."""
         try:
-            return self._content()
-        except (tf.errors.NotFoundError, OSError):
-            return {}
-
-    def _content(self) -> dict[str, Any]:
-        content = read_file(self._path)
-        try:
-            found = json.loads(content)
-        except (ValueError, RecursionError):  # damaged
+            found = json.loads(read_file(self._path))
+        except (ValueError, RecursionError, tf.errors.NotFoundError, ignored):
             return {}
         return found if isinstance(found, dict) else {}
 

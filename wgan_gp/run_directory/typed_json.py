@@ -118,25 +118,16 @@ def _load_fields(cls: Any, value: Any, place: str) -> Any:
 
 
 def _load_union(hint: Any, value: Any, place: str) -> Any:
-    """Returns the first alternative that fits; of dataclasses, one that has the literals."""
-    alternatives = typing.get_args(hint)
-    if value is None and types.NoneType in alternatives:
+    """Returns the first alternative that fits."""
+    alternatives = [each for each in typing.get_args(hint) if each is not types.NoneType]
+    if value is None and len(alternatives) < len(typing.get_args(hint)):
         return None
-    tried = [each for each in alternatives if each is not types.NoneType]
-    if isinstance(value, dict):
-        tried = [each for each in tried if _has_literals(each, value)] or tried
-    for alternative in tried[:-1]:
+    if len(alternatives) == 1:
+        return _load(alternatives[0], value, place)
+    for alternative in alternatives:
         with contextlib.suppress(ValueError):
             return _load(alternative, value, place)
-    return _load(tried[-1], value, place)
-
-
-def _has_literals(cls: Any, value: dict[str, Any]) -> bool:
-    return dataclasses.is_dataclass(cls) and all(
-        value.get(name) in typing.get_args(hint)
-        for name, hint in _hints(cls).items()
-        if typing.get_origin(hint) is typing.Literal
-    )
+    raise ValueError(f"{place} has none of the types that it may have")
 
 
 def _load_tuple(hint: Any, value: Any, place: str) -> tuple[Any, ...]:
