@@ -30,8 +30,8 @@ from tests.helpers.runs import (
     without_tracing,
 )
 from wgan_gp.app.resolve import check_keras
-from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.app.saved_config import check_resume
+from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.config.config import ModeSettings
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory
@@ -390,7 +390,9 @@ def test_a_run_with_other_settings_is_refused_with_the_flags_that_continue_it(tm
     check_resume(RunDirectory(str(tmp_path)), parse(directory, *remedy))
     # The steps matter to the saved run's schedule, whatever the command line's is.
     with pytest.raises(UserError, match=r"--train_steps=4500 .*--learning_rate_schedule=linear"):
-        check_resume(RunDirectory(str(tmp_path)), parse(directory, "--learning_rate_schedule=constant"))
+        check_resume(
+            RunDirectory(str(tmp_path)), parse(directory, "--learning_rate_schedule=constant")
+        )
     with pytest.raises(UserError, match=r"and omit --model_depth to continue it, or give"):
         check_resume(RunDirectory(str(tmp_path)), parse(directory, "--model_depth=4"))
     with pytest.raises(UserError, match=r" — omit --model_depth to continue it, or give"):

@@ -24,7 +24,7 @@ from wgan_gp.errors import UserError
 from wgan_gp.runtime.tpu_machine import SYMBOLS, Process
 
 ROOT = pathlib.Path(__file__).parents[2]
-PLAIN, LOCAL, NAMED = Config(), Config(tpu="local"), Config(tpu="x", tpu_zone="z", tpu_project="p")
+PLAIN, LOCAL, NAMED = Config(), Config(tpu="local"), Config(tpu="p/z/x")
 CPU = checks.TensorFlow("2.20.0", ("CPU",))
 TPU = checks.TensorFlow("2.20.0", ("CPU", "TPU_SYSTEM", "TPU", "TPU"), supports_tpu=True)
 BROKEN = checks.TensorFlow(error="X not available in this library.")
@@ -382,7 +382,7 @@ def test_the_folder_of_a_pattern_is_read():
         ("EU", "us-west4-a", Finding.PROBLEM, "the bucket is in eu"),
         ("US-EAST1", "us-west4-a", Finding.PROBLEM, "--location=us-west4`"),
         ("NAM4", "us-west4-a", Finding.NOT_CHECKED, "a pair of regions"),
-        ("US-EAST1", None, Finding.NOT_CHECKED, "give --tpu_zone"),
+        ("US-EAST1", None, Finding.NOT_CHECKED, "give --tpu=ZONE/NAME"),
         (ImportError("x"), "us-west4-a", Finding.NOT_CHECKED, "google-api-python-client"),
         (ValueError("x"), "us-west4-a", Finding.NOT_CHECKED, "x"),
     ],

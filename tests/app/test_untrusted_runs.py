@@ -40,8 +40,6 @@ FIELDS = {field.name: field for field in dataclasses.fields(Config)}
 COMMAND_LINE = [name for name, field in FIELDS.items() if not field.metadata["of_run"]]
 # Some values are only valid together.
 COMPANIONS = {
-    "tpu_zone": {"tpu": "planted"},
-    "tpu_project": {"tpu": "planted"},
     "tpu_cores": {"tpu": "planted"},
     "restore": {"restore_from": "planted"},
     "checkpoint": {"restore_from": "planted"},
@@ -82,7 +80,7 @@ def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_wr
     """Names of networks and datasets are an exception: code among them must be named."""
     assert {
         *("data_dir", "test_data_dir", "restore_from", "sample_conditions"),
-        *("objective", "writers", "tpu", "tpu_zone", "tpu_project", "download", "cpu_replicas"),
+        *("objective", "writers", "tpu", "download", "cpu_replicas"),
         *("mode", "model_dir", "output", "num_samples", "compile_topology", "profile_steps"),
     } <= set(COMMAND_LINE)
     assert FIELDS["feature_extractor"].metadata["of_run"] == EXTRACTORS

@@ -11,6 +11,7 @@ from tests.helpers.runs import (
     LIBRARY,
     TINY,
     call_main,
+    device_loops,
     find_data,
     reread,
     without_tracing,
@@ -50,12 +51,12 @@ def file(tmp_path_factory):
     return path
 
 
-def train(folder, data=None, *, traced=False, **settings):
+def train(folder, data=None, *, traced=False, on_device=False, **settings):
     settings = {**SETTINGS, **settings}
     if data is not None:
         settings.pop("dataset")
     config = Config(model_dir=str(folder), **settings)
-    with contextlib.nullcontext() if traced else without_tracing():
+    with device_loops(on_device), contextlib.nullcontext() if traced else without_tracing():
         return wgan_gp.train(config, data=data, writers=[])
 
 
@@ -353,7 +354,7 @@ def test_the_generator_draws_conditions_of_the_data():
 @pytest.mark.slow
 def test_a_resumed_run_streams_the_conditions_of_an_uninterrupted_one(file, tmp_path, trained):
     """The uninterrupted run has them in memory."""
-    choices = {"device_loop": "off", "cache": "off", "steps_per_loop": 1, "data_dir": file}
+    choices = {"cache": "off", "steps_per_loop": 1, "data_dir": file}
     train(tmp_path, train_steps=1, **choices)
     assert_same_weights(trained, train(tmp_path, **choices))
 
@@ -365,10 +366,10 @@ def test_resumed_training_of_both_loops_is_exact(file, tmp_path):
     Both loops train the same weights, so that one uninterrupted run is enough.
     """
     choices = {"traced": True, "steps_per_loop": 1, "data_dir": file}
-    straight = train(tmp_path / "straight", device_loop="off", cache="on", **choices)
-    for cache, first in (("on", "off"), ("device", "on")):
-        train(tmp_path / cache, device_loop=first, cache=cache, train_steps=1, **choices)
-        resumed = train(tmp_path / cache, device_loop="on", cache=cache, **choices)
+    straight = train(tmp_path / "straight", cache="on", **choices)
+    for cache, first in (("on", False), ("device", True)):
+        train(tmp_path / cache, on_device=first, cache=cache, train_steps=1, **choices)
+        resumed = train(tmp_path / cache, on_device=True, cache=cache, **choices)
         assert_same_weights(straight, resumed)
 
 
@@ -381,15 +382,15 @@ def assert_same_weights(one, other):
 def test_replicas_and_loops_do_not_change_training(file, tmp_path):
     one, *others = (
         train(
-            tmp_path / f"{replicas}{loop}",
+            tmp_path / f"{replicas}{on_device}",
             traced=True,
             data_dir=file,
             cpu_replicas=replicas,
-            device_loop=loop,
+            on_device=on_device,
             conditioning="projection",
             generator_normalization="none",
         )
-        for replicas, loop in ((1, "off"), (1, "on"), (2, "off"))
+        for replicas, on_device in ((1, False), (1, True), (2, False))
     )
     for other in others:
         # Adam turns rounding errors of gradients near 0 into steps, so a few weights may differ.

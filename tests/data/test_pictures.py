@@ -13,7 +13,15 @@ import tensorflow as tf
 
 import wgan_gp
 from tests.helpers.records import write_records
-from tests.helpers.runs import TINY, call_main, find_data, open_data, resolved, train_tiny
+from tests.helpers.runs import (
+    TINY,
+    call_main,
+    device_loops,
+    find_data,
+    open_data,
+    resolved,
+    train_tiny,
+)
 from wgan_gp.app.run_errors import explaining_errors
 from wgan_gp.config import Config
 from wgan_gp.data.feed.loop_input import open_loop_input
@@ -446,9 +454,10 @@ def test_samples_of_a_run_have_the_levels_of_its_data(bits, dequantization, tmp_
     folder = put(tmp_path / "x", **{f"{n}_png": deep_png(image) for n in range(4)})
     settings = {"data_dir": folder, "image_channels": 1, "dequantization": dequantization}
     settings = {**RECTANGLES, "train_steps": 2, **settings}
-    run, found = f"{tmp_path}/on", {}
-    for device_loop in ("on", "off"):
-        _, writer = train_tiny(f"{tmp_path}/{device_loop}", device_loop=device_loop, **settings)
+    run, found = f"{tmp_path}/True", {}
+    for on_device in (True, False):
+        with device_loops(on_device):
+            _, writer = train_tiny(f"{tmp_path}/{on_device}", **settings)
         ((_, values),) = writer.summaries
         assert all(np.isfinite(value) for value in values.values())
     for kind, output in (("png", "p"), ("grid", "g.png"), ("npz", "n.npz")):

@@ -8,6 +8,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 import tensorflow as tf
 from absl import flags as absl_flags
@@ -139,6 +140,13 @@ def train_tiny(model_dir, library: Library = LIBRARY, **settings) -> tuple[run.R
     tiny, writer = open_run(config, library), MemoryWriter()
     assert training.make_trainer(tiny, writers=[writer]).run() is None
     return tiny, writer
+
+
+@contextlib.contextmanager
+def device_loops(are_used: bool = True):
+    """Runs all loops on the device or on the host, without XLA, which would round differently."""
+    with mock.patch.object(Devices, "use_device_loop", return_value=are_used):
+        yield
 
 
 @contextlib.contextmanager

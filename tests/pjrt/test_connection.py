@@ -113,7 +113,6 @@ def test_training_on_the_cpu_warns_and_other_uses_of_it_do_not(machine, monkeypa
     [
         ({"tpu": "name"}, "--runtime=pjrt uses the TPU of this machine, not --tpu=name"),
         ({"jit_compile": "off"}, "--jit_compile=off"),
-        ({"device_loop": "off"}, "--device_loop=off"),
     ],
 )
 def test_flags_that_contradict_it_are_refused(settings, what):
@@ -208,9 +207,9 @@ def test_processes_that_do_not_connect_are_one_line(monkeypatch):
     monkeypatch.setattr(client, "find_tpu_processes", lambda seconds: ("a:1", 2, 1))
     monkeypatch.setattr(client, "connect_processes", fail)
     monkeypatch.setattr(processes.JaxPeers, "_handle_aborts", lambda self: None)
-    message = r"within --start_timeout=7 seconds \(DEADLINE_EXCEEDED\) — start the same"
+    message = r"within 7 seconds \(DEADLINE_EXCEEDED\) — start the same"
     with pytest.raises(UserError, match=message):
-        processes.connect(Config(runtime="pjrt", tpu="local", start_timeout=7))
+        processes.connect(Config(runtime="pjrt", tpu="local"), seconds=7)
 
 
 def test_a_machine_that_does_not_start_is_named(monkeypatch):
@@ -221,7 +220,7 @@ def test_a_machine_that_does_not_start_is_named(monkeypatch):
     task = {"type": "worker", "index": 0}
     monkeypatch.setenv("TF_CONFIG", json.dumps({"cluster": workers, "task": task}))
     with pytest.raises(UserError, match=r"no process responds at 127.0.0.1:1 of TF_CONFIG"):
-        processes.connect(Config(runtime="pjrt", start_timeout=1))
+        processes.connect(Config(runtime="pjrt"), seconds=1)
 
 
 def test_a_tpu_that_jax_does_not_find_is_one_line():

@@ -273,7 +273,7 @@ PLAIN, JAX, OTHER = ".venv/.runtime", ".venv/.tpu", ".venv-tensorflow-tpu/.runti
         ("--tpu=local", [PLAIN, OTHER], OTHER),
         ("--tpu=local --runtime=tensorflow", [PLAIN, JAX], OTHER),
         ("--tpu=NAME", [PLAIN, JAX], OTHER),
-        ("--tpu_zone=z --tpu NAME", [PLAIN, JAX], OTHER),
+        ("--tpu z/NAME", [PLAIN, JAX], OTHER),
         ("--mode=sample", [OTHER], OTHER),
         ("--mode=sample --runtime=tensorflow", [PLAIN, OTHER], PLAIN),
     ],

@@ -27,7 +27,7 @@ from wgan_gp.runtime.devices import connect
 from wgan_gp.runtime.tpu_connection import connect_tpu
 
 ROOT = pathlib.Path(__file__).parents[2]
-NAMED = Config(tpu="my-tpu", tpu_zone="us-z1-a", tpu_project="p")
+NAMED = Config(tpu="p/us-z1-a/my-tpu")
 LOCAL = Config(tpu="local")
 LIST = "`gcloud compute tpus tpu-vm list --zone=- --project=p`"
 
@@ -95,7 +95,7 @@ SCOPES = google_api.error(403, "Request had insufficient authentication scopes."
 def test_each_error_of_googles_api_has_its_own_line(api, answer, what, remedy):
     api.node = answer
     error = error_of(NAMED)
-    assert error.what.startswith("--tpu=my-tpu") and what in error.what
+    assert error.what.startswith(f"--tpu={NAMED.tpu}") and what in error.what
     assert remedy in error.remedy
     # After the status 401, the client library refreshes the token and asks again.
     assert set(api.paths) == {"/v1/projects/p/locations/us-z1-a/nodes/my-tpu"}
@@ -153,10 +153,10 @@ def test_no_network(api, down, monkeypatch):
 
 def test_a_machine_outside_of_google_cloud_needs_the_zone_and_the_project(api, monkeypatch):
     monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
-    for settings in (Config(tpu="my-tpu"), Config(tpu="my-tpu", tpu_project="p")):
+    for settings in (Config(tpu="my-tpu"), Config(tpu="us-z1-a/my-tpu")):
         error = error_of(settings)
         assert "the zone and the project are unknown" in error.what
-        assert error.remedy == "give --tpu_zone=ZONE and --tpu_project=PROJECT"
+        assert error.remedy == "give --tpu=PROJECT/ZONE/NAME"
 
 
 def test_without_the_client_library_its_packages_are_named(api, monkeypatch):
@@ -168,7 +168,7 @@ def test_without_the_client_library_its_packages_are_named(api, monkeypatch):
 
 def test_names_and_projects_are_quoted_in_commands(api):
     api.node = (200, {"state": "STOPPED"})
-    settings = Config(tpu="a b", tpu_zone="z;x", tpu_project="p")
+    settings = Config(tpu="p/z;x/a b")
     assert "start 'a b' --zone='z;x' --project=p`" in error_of(settings).remedy
 
 
@@ -251,7 +251,7 @@ def test_the_errors_of_a_server_are_not_those_of_this_machine():
         assert "the TensorFlow server of this TPU finds no TPU" in error.what
         lost = tf.errors.UnavailableError(None, None, "failed to connect to all addresses")
         assert "no TensorFlow server answers" in explained(lost, settings).what
-    assert "gcloud compute tpus tpu-vm" not in str(tpu_errors.unresponsive_error(address))
+    assert "gcloud compute tpus tpu-vm" not in str(tpu_errors.unresponsive_error(address, 1))
 
 
 def test_an_unknown_error_shows_its_cause_and_not_tensorflows_first_line():
@@ -345,12 +345,12 @@ def test_the_batch_must_divide_over_the_cores_in_use(eight_cores):
 
 def test_a_run_of_a_named_tpu_can_be_used_without_it(tmp_path):
     directory = RunDirectory(str(tmp_path))
-    settings = {"tpu": "local", "tpu_zone": "z", "tpu_project": "p", "tpu_cores": 2}
+    settings = {"tpu": "local", "tpu_cores": 2}
     config = resolved(Config(**settings, model_dir=str(tmp_path)))
     check_resume(directory, config)
     directory.claim(config, DataRecord(DataSpec((8, 8, 1), 0))).release()
     found = find_run(str(tmp_path), {}, LIBRARY).config
-    assert [getattr(found, name) for name in settings] == [None] * 4
+    assert [getattr(found, name) for name in settings] == [None] * 2
 
 
 def test_tpu_cores_requires_a_tpu():
@@ -366,14 +366,14 @@ def test_a_tpu_that_does_not_respond_ends_the_program_with_one_line():
         "from wgan_gp import Config\n"
         "from wgan_gp.runtime.tpu_connection import connect_tpu\n"
         "tf.config.experimental_connect_to_cluster = lambda resolver: time.sleep(600)\n"
-        "connect_tpu(Config(tpu='grpc://10.0.0.2:8470', start_timeout=1))\n"
+        "connect_tpu(Config(tpu='grpc://10.0.0.2:8470'), seconds=1)\n"
     )
     result = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=600
     )
     assert result.returncode == 2
     (line,) = (line for line in result.stderr.splitlines() if "error:" in line)
-    late = "error: --tpu=grpc://10.0.0.2:8470 did not answer within --start_timeout=1 seconds"
+    late = "error: --tpu=grpc://10.0.0.2:8470 did not answer within 1 seconds"
     assert line.startswith(late)
 
 
@@ -386,7 +386,7 @@ def test_a_tpu_that_does_not_respond_ends_the_program_with_one_line():
     ],
 )
 def test_the_remedy_for_a_silent_tpu_depends_on_the_kind_of_its_name(tpu, remedy):
-    error = tpu_errors.unresponsive_error(Config(tpu=tpu))
+    error = tpu_errors.unresponsive_error(Config(tpu=tpu), 1)
     assert remedy in error.remedy and ("gcloud" in error.remedy) == (tpu == "my-tpu")
 
 

@@ -11,6 +11,7 @@ import losses
 from tests.helpers.runs import (
     TINY,
     call_main,
+    device_loops,
     make_replica_step,
     make_state,
     open_data,
@@ -321,10 +322,10 @@ def variables_of(run):
 def test_a_run_resumed_in_the_device_loop_continues_exactly(few_digits, tmp_path):
     """At 12 iterations, between two updates of ada's probability."""
     settings = {**few_digits, "steps_per_loop": 1, "summary_interval": 10, **ADA}
-    whole, _ = train_tiny(tmp_path / "whole", device_loop="off", train_steps=17, **settings)
-    on = {**settings, "device_loop": "on"}
-    first, _ = train_tiny(tmp_path / "halves", train_steps=12, **on)
-    halves, writer = train_tiny(tmp_path / "halves", train_steps=17, **on)
+    whole, _ = train_tiny(tmp_path / "whole", train_steps=17, **settings)
+    with device_loops():
+        first, _ = train_tiny(tmp_path / "halves", train_steps=12, **settings)
+        halves, writer = train_tiny(tmp_path / "halves", train_steps=17, **settings)
     for ours, theirs in zip(variables_of(halves), variables_of(whole), strict=True):
         np.testing.assert_array_equal(ours, theirs)
     before, after = (run.state.augment_probability.numpy() for run in (first, halves))

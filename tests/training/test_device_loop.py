@@ -11,6 +11,7 @@ from PIL import Image
 import losses
 from tests.helpers.runs import (
     TINY,
+    device_loops,
     make_replica_step,
     make_state,
     open_data,
@@ -24,7 +25,6 @@ from wgan_gp.data import opened_data as source
 from wgan_gp.data.feed import loop_input
 from wgan_gp.data.feed.pipeline import replica_batches
 from wgan_gp.data.opened_data import ExampleFormat, StoredData
-from wgan_gp.errors import UserError
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices
 
@@ -82,13 +82,10 @@ def settings_of(name, folder):
 @pytest.mark.parametrize("name", ["streamed", "relativistic", "generated"])
 def test_both_loops_give_identical_runs(name, folder, tmp_path):
     """12 iterations of loops of 8, of which the last is shorter."""
-    settings = settings_of(name, folder)
-    runs = [
-        train_tiny(
-            tmp_path / which, device_loop=which, train_steps=12, steps_per_loop=8, **settings
-        )
-        for which in ("off", "on")
-    ]
+    settings = {**settings_of(name, folder), "train_steps": 12, "steps_per_loop": 8}
+    runs = [train_tiny(tmp_path / "host", **settings)]
+    with device_loops():
+        runs.append(train_tiny(tmp_path / "device", **settings))
     for host, device in zip(*(weights_of(run) for run, _ in runs), strict=True):
         np.testing.assert_array_equal(device, host)
     for (step, host), (_, device) in zip(*(writer.summaries for _, writer in runs), strict=True):
@@ -97,19 +94,21 @@ def test_both_loops_give_identical_runs(name, folder, tmp_path):
 
 
 @pytest.mark.slow
+@device_loops()
 def test_loops_of_several_launches_are_identical_too(tmp_path, monkeypatch):
     settings = {**DIGITS, "train_steps": 20, "steps_per_loop": 12, "summary_interval": 0}
-    whole, _ = train_tiny(tmp_path / "whole", device_loop="on", **settings)
+    whole, _ = train_tiny(tmp_path / "whole", **settings)
     # Enough for five iterations of 2 x 16 indices, of which four divide the loop.
     monkeypatch.setattr(loop_input, "MAX_ELEMENT_BYTES", 5 * 2 * 16 * 4)
-    parts, _ = train_tiny(tmp_path / "parts", device_loop="on", **settings)
+    parts, _ = train_tiny(tmp_path / "parts", **settings)
     for one, other in zip(weights_of(whole), weights_of(parts), strict=True):
         np.testing.assert_array_equal(one, other)
 
 
 @pytest.mark.slow
+@device_loops()
 def test_a_resumed_device_loop_continues_exactly(tmp_path):
-    settings = {**DIGITS, "device_loop": "on", "steps_per_loop": 6}
+    settings = {**DIGITS, "steps_per_loop": 6}
     settings |= {"checkpoint_interval": 1, "learning_rate_schedule": "constant"}
     settings |= {"augment": "diffaugment", "accumulate": 2, "summary_interval": 0}
     whole, _ = train_tiny(tmp_path / "whole", train_steps=20, **settings)
@@ -124,7 +123,7 @@ def test_xla_runs_the_device_loop_with_the_same_result(tmp_path):
     # Adam amplifies the rounding errors of ReLU; see docs/numerics.md.
     settings = {**DIGITS, "activation": "tanh", "train_steps": 10, "steps_per_loop": 5}
     settings["summary_interval"] = 0
-    host, _ = train_tiny(tmp_path / "host", device_loop="off", **settings)
+    host, _ = train_tiny(tmp_path / "host", **settings)
     compiled, _ = train_tiny(tmp_path / "device", jit_compile="on", **settings)
     for one, other in zip(weights_of(host), weights_of(compiled), strict=True):
         assert np.linalg.norm(other - one) <= 1e-4 * np.linalg.norm(one) + 1e-6
@@ -147,6 +146,7 @@ def make_device_loop(config, reduce_over_replicas=losses.reduce_over_replicas):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("limit", "launches"), [(2**25, 1), (2 * 16 * 4, 6)])
+@device_loops()
 def test_means_are_reduced_once_per_launch(limit, launches, monkeypatch):
     monkeypatch.setattr(loop_input, "MAX_ELEMENT_BYTES", limit)
     count = tf.Variable(0)
@@ -155,7 +155,7 @@ def test_means_are_reduced_once_per_launch(limit, launches, monkeypatch):
         count.assign_add(1)
         return losses.reduce_over_replicas(strategy, shares)
 
-    settings = {**TINY, **DIGITS, "device_loop": "on", "steps_per_loop": 6}
+    settings = {**TINY, **DIGITS, "steps_per_loop": 6}
     loop, elements, state = make_device_loop(Config(**settings), reduce_over_replicas)
     loop(elements(0), tf.constant(6, tf.int64))
     assert int(count) == launches
@@ -164,9 +164,10 @@ def test_means_are_reduced_once_per_launch(limit, launches, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("place", ["critic", "generator"])
+@device_loops()
 def test_the_first_iteration_that_is_not_finite_is_reported(place):
     """The loop runs to its end, and no weight is updated after that iteration."""
-    settings = {**TINY, **DIGITS, "device_loop": "on", "steps_per_loop": 6}
+    settings = {**TINY, **DIGITS, "steps_per_loop": 6}
     loop, elements, state = make_device_loop(Config(**settings))
     elements = elements(0)
     assert {
@@ -272,13 +273,9 @@ def test_a_dataset_is_resident_if_it_fits(monkeypatch):
 def test_the_loop_that_the_devices_permit_is_chosen():
     one = Devices(strategy_over(1), SINGLE_PROCESS, "CPU")
     two = Devices(strategy_over(2), SINGLE_PROCESS, "CPU")
-    assert not one.use_device_loop("auto", jit_compile=False)
-    assert one.use_device_loop("auto", jit_compile=True)
-    assert one.use_device_loop("on", jit_compile=False)
-    assert not one.use_device_loop("off", jit_compile=True)
-    assert not two.use_device_loop("auto", jit_compile=False)
-    with pytest.raises(UserError, match=r"--device_loop=on requires .* not 2 CPU replicas — omit"):
-        two.use_device_loop("on", jit_compile=False)
+    assert not one.use_device_loop(jit_compile=one.use_jit("off"))
+    assert one.use_device_loop(jit_compile=one.use_jit("on"))
+    assert not two.use_device_loop(jit_compile=two.use_jit("on"))
 
 
 def test_an_element_is_one_iteration_at_least():

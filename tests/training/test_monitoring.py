@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams import plugin_data_pb2
 
 import losses
 import wgan_gp
-from tests.helpers.runs import LIBRARY, TINY, train_tiny, without_tracing
+from tests.helpers.runs import LIBRARY, TINY, device_loops, train_tiny, without_tracing
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.training.networks import summary_text
@@ -304,12 +304,12 @@ class Stepped(losses.GanObjective):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings",
+    ("on_device", "settings"),
     [
-        {"device_loop": "off"},
-        {"device_loop": "off", "cpu_replicas": 2},
-        {"device_loop": "on"},
-        {"runtime": "pjrt", "cpu_replicas": 2},
+        (False, {}),
+        (False, {"cpu_replicas": 2}),
+        (True, {}),
+        (True, {"runtime": "pjrt", "cpu_replicas": 2}),
     ],
     ids=str,
 )
@@ -319,13 +319,14 @@ class Stepped(losses.GanObjective):
     [(1, {5: 4.5, 10: 14.5, 11: 20.5}), (4, {5: 4, 10: 14, 11: 20}), (16, {5: 0, 10: 16})],
 )
 def test_lazy_penalties_are_logged_as_means_over_the_steps_that_compute_them(
-    settings, interval, expected, tmp_path
+    on_device, settings, interval, expected, tmp_path
 ):
     settings = {**TINY, **settings, "n_critic": 2, "steps_per_loop": 5, "train_steps": 11}
     settings |= {"penalty_interval": interval, "summary_interval": 1, "sample_interval": 0}
     writer = MemoryWriter()
     config = Config(model_dir=str(tmp_path), **settings)
-    wgan_gp.train(config, objective=Stepped, writers=[writer])
+    with device_loops(on_device):
+        wgan_gp.train(config, objective=Stepped, writers=[writer])
     assert [step for step, _ in writer.summaries] == [5, 10, 11]
     found = {
         step: values["critic/penalty"]

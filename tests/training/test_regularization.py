@@ -256,7 +256,7 @@ def test_a_loss_of_outputs_is_refused_and_its_layer_named(make, tmp_path):
             {"cpu_replicas": 2, "accumulate": 2, "penalty_interval": 2}, marks=pytest.mark.slow
         ),
         pytest.param(
-            {"device_loop": "on", "jit_compile": "on", "precision": "mixed_bfloat16"},
+            {"jit_compile": "on", "precision": "mixed_bfloat16"},
             marks=pytest.mark.slow,
         ),
     ],

@@ -167,6 +167,7 @@ def test_the_run_directory_of_a_tpu_is_on_this_machine_by_default(tpu, tmp_path)
     assert resolved(Config(tpu=tpu, model_dir="gs://b/run")).model_dir == "gs://b/run"
 
 
-def test_a_zone_requires_a_tpu():
-    with pytest.raises(UserError, match="--tpu_zone and --tpu_project require a TPU — add --tpu"):
-        Config(tpu_zone="us-z")
+@pytest.mark.parametrize("tpu", ["a/b/c/d", "z/", "/x", "p//x", "projects/p/locations/z/nodes/x"])
+def test_a_tpu_has_at_most_a_project_a_zone_and_a_name(tpu):
+    with pytest.raises(UserError, match=f"--tpu={tpu} is not a TPU — give its NAME, ZONE/NAME"):
+        Config(tpu=tpu)

@@ -13,7 +13,7 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
-from tests.helpers.forks import Fork, start_program
+from tests.helpers.forks import Fork
 from tests.helpers.runs import (
     LIBRARY,
     TINY,
@@ -257,7 +257,7 @@ def test_cpu_replicas_require_a_single_machine(monkeypatch):
 
 def test_a_peer_that_does_not_start_is_named():
     own, other = free_addresses(2)
-    message = f"no process responds at {other} of TF_CONFIG after --start_timeout=0.2"
+    message = f"no process responds at {other} of TF_CONFIG after 0.2 seconds"
     peers = workers.meeting_peers(workers.Cluster((own, other), 0), 0.2)
     with pytest.raises(UserError, match=message), peers:
         pass
@@ -426,15 +426,19 @@ def test_flags_are_compared_before_anything_is_created(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_another_program_at_the_port_of_a_peer_causes_a_timeout(tmp_path):
+def test_another_program_at_the_port_of_a_peer_causes_a_timeout():
     with socket.create_server(("127.0.0.1", 0)) as stranger:
         addresses = [*free_addresses(1), f"127.0.0.1:{stranger.getsockname()[1]}"]
         environment = {**os.environ, "TF_CONFIG": tf_config(addresses, 0)}
-        arguments = ["--start_timeout=8", f"--model_dir={tmp_path}/run"]
-        with start_program(*arguments, environment=environment) as program:
+        with Fork(connect_to_peers, (), environment=environment) as program:
             _, error = program.communicate(timeout=600)
             assert program.returncode == -signal.SIGKILL
-    assert f"{addresses[1]}) responded as this program within --start_timeout=8" in error
+    assert f"{addresses[1]}) responded as this program within 8 seconds" in error
+
+
+def connect_to_peers(argv):
+    workers.connect_cluster(workers.parse_tf_config(), seconds=8)
+    return 0
 
 
 def test_an_error_of_this_machine_is_not_reported_as_a_lost_peer():

@@ -181,9 +181,6 @@ def make_loop(
       data: The training data.
       step: The updates of one replica.
       reduce_over_replicas: See `make_host_loop`.
-
-    Raises:
-      UserError: If the devices cannot run the loop as --device_loop=on requires.
     """
     if devices.chips:
         return _make_pjrt_loop(config, devices, data, step)
@@ -191,7 +188,7 @@ def make_loop(
     jit_compile = devices.use_jit(
         config.jit_compile, is_faster_on_cpu=is_faster_with_xla(config, step.state)
     )
-    if not devices.use_device_loop(config.device_loop, jit_compile=jit_compile):
+    if not devices.use_device_loop(jit_compile=jit_compile):
         batches = functools.partial(
             distributed_batches, data, strategy, batch_size=config.batch_size
         )

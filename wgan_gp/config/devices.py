@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from ..errors import UserError
+from ..errors import UserError, shorten
 from .settings import SAVED_RUN_MODES, Section, setting
 
 _NOT_COMPILE = ("train", *SAVED_RUN_MODES, "doctor")  # which uses no device
@@ -16,25 +16,12 @@ class DeviceSettings(Section):
 
     tpu: str | None = setting(
         None,
-        "TPU to train on: its name, its grpc:// address, or local on a TPU VM.",
+        "TPU to train on: its NAME, ZONE/NAME or PROJECT/ZONE/NAME, by default in the zone and the "
+        "project of this machine; its grpc:// address; or local on a TPU VM.",
         kind="place",
         requires={"mode": _NOT_COMPILE},
         per_process=False,
         common=True,
-    )
-    tpu_zone: str | None = setting(
-        None,
-        "Zone of a TPU given by its name. Default: the zone of this machine.",
-        kind="place",
-        requires={"tpu": True},
-        per_process=False,
-    )
-    tpu_project: str | None = setting(
-        None,
-        "Project of a TPU given by its name. Default: the project of this machine.",
-        kind="place",
-        requires={"tpu": True},
-        per_process=False,
     )
     tpu_cores: int | None = setting(
         None,
@@ -53,13 +40,6 @@ class DeviceSettings(Section):
         kind="place",
         per_process=False,
     )
-    start_timeout: int = setting(
-        600,
-        "Seconds to wait for a TPU or for the other machines.",
-        minimum=1,
-        maximum=604_800,
-        kind="place",
-    )
     cpu_replicas: int = setting(
         1,
         "Split the CPU into this many replicas, as a rehearsal of as many TPU cores.",
@@ -73,15 +53,8 @@ class DeviceSettings(Section):
     jit_compile: str = setting(
         "auto",
         "Compile the steps with XLA: on, off, or auto (on a GPU; on a CPU, small networks of dense "
-        "layers in long runs). A TPU always compiles them.",
-        choices=("auto", "on", "off"),
-        kind="place",
-        per_process=False,
-    )
-    device_loop: str = setting(
-        "auto",
-        "Run all iterations of a loop in one program on the device, without the host: on, off, or "
-        "auto (on for a TPU, and for a single device with XLA).",
+        "layers in long runs). A single device then runs the iterations of a loop without the "
+        "host, as a TPU does, which always compiles.",
         choices=("auto", "on", "off"),
         kind="place",
         per_process=False,
@@ -89,6 +62,12 @@ class DeviceSettings(Section):
 
     def __post_init__(self):
         super().__post_init__()
+        *place, _ = parts = str(self.tpu).split("/")
+        if self.tpu_has_name and (len(place) > 2 or not all(parts)):
+            raise UserError(
+                f"--tpu={shorten(str(self.tpu))} is not a TPU",
+                "give its NAME, ZONE/NAME, PROJECT/ZONE/NAME, grpc://ADDRESS or local",
+            )
         if self.tpu is not None and self.jit_compile == "on":
             raise UserError(
                 "--jit_compile=on with --tpu requires XLA's CPU compiler, which a TPU VM lacks",
@@ -104,17 +83,22 @@ class DeviceSettings(Section):
                 f"--runtime=pjrt uses the TPU of this machine, not --tpu={self.tpu}",
                 "start the program on the TPU VM with --tpu=local, or omit --runtime",
             )
-        for name in ("jit_compile", "device_loop"):
-            if getattr(self, name) == "off":
-                raise UserError(
-                    f"--runtime=pjrt always compiles the loop, but --{name}=off is set",
-                    "omit it, or give --runtime=tensorflow",
-                )
+        if self.jit_compile == "off":
+            raise UserError(
+                "--runtime=pjrt always compiles the loop, but --jit_compile=off is set",
+                "omit it, or give --runtime=tensorflow",
+            )
 
     @property
     def tpu_has_name(self) -> bool:
         """True if --tpu is a name that Google's Cloud TPU API must resolve."""
         return self.on_remote_tpu and not str(self.tpu).startswith("grpc://")
+
+    @property
+    def place_of_tpu(self) -> dict[str, str | None]:
+        """The project, the zone and the name of --tpu; None for those of this machine."""
+        parts = (self.tpu or "").split("/") if self.tpu_has_name else [self.tpu]
+        return dict(zip(("tpu", "zone", "project"), [*reversed(parts), None, None], strict=False))
 
     @property
     def on_remote_tpu(self) -> bool:

@@ -62,7 +62,7 @@ def connect_for_inference(config: Config) -> Devices:
     _leave_tpu_alone(config)
     keep_programs()
     platform = "CPU"
-    is_pod = config.tpu is not None and processes.find_pod(config).has_peers
+    is_pod = config.tpu is not None and processes.find_pod().has_peers
     if config.cpu_replicas == 1 and not is_pod:
         platform, _ = _find(dataclasses.replace(config, tpu_cores=None))
     return Devices(_make_strategy(platform), SINGLE_PROCESS, platform)

@@ -20,6 +20,7 @@ from ..config import Config
 from ..errors import UserError, reason
 from ..runtime.cluster import (
     SINGLE_PROCESS,
+    START_SECONDS,
     Cluster,
     Peers,
     lost_peer,
@@ -46,9 +47,10 @@ class JaxPeers(Peers):
     Args:
       cluster: All processes.
       config: The configuration of the run.
+      seconds: How long to wait for the others.
     """
 
-    def __init__(self, cluster: Cluster, config: Config):
+    def __init__(self, cluster: Cluster, config: Config, seconds: int):
         self.cluster = cluster
         self._config = config
         self._has_ended = False
@@ -58,7 +60,7 @@ class JaxPeers(Peers):
             cluster.addresses[0],
             len(cluster.addresses),
             cluster.index,
-            seconds=config.start_timeout,
+            seconds=seconds,
         )
         atexit.register(self._leave)
 
@@ -123,7 +125,7 @@ def _ended(index: int) -> str:
 _connected: list[JaxPeers] = []  # at most one, because a process connects once
 
 
-def connect(config: Config) -> JaxPeers | None:
+def connect(config: Config, seconds: int = START_SECONDS) -> JaxPeers | None:
     """Connects to the other processes of TF_CONFIG, or to those of a TPU pod, if there are any.
 
     Call it before anything else uses the devices of jax.
@@ -134,16 +136,16 @@ def connect(config: Config) -> JaxPeers | None:
     for connected in _connected:
         connected.begin()
     if not _connected:
-        with _explaining_start(config):
+        with _explaining_start(seconds):
             if config.tpu is not None:
-                cluster = find_pod(config)
+                cluster = find_pod(seconds)
                 if cluster.has_peers:
-                    _connected.append(JaxPeers(cluster, config))
+                    _connected.append(JaxPeers(cluster, config, seconds))
             elif (cluster := parse_tf_config()).has_peers:
-                with meeting_peers(cluster, config.start_timeout) as listener:
+                with meeting_peers(cluster, seconds) as listener:
                     if cluster.is_chief:
                         listener.close()  # jax's service uses the address
-                    _connected.append(JaxPeers(cluster, config))
+                    _connected.append(JaxPeers(cluster, config, seconds))
     return peers()
 
 
@@ -152,13 +154,13 @@ def peers() -> JaxPeers | None:
     return _connected[0] if _connected else None
 
 
-def find_pod(config: Config) -> Cluster:
+def find_pod(seconds: int = START_SECONDS) -> Cluster:
     """Returns the processes of a TPU of several machines, from its variables and metadata.
 
     A machine without Google's metadata, such as that of a notebook, has the only process.
     """
     try:
-        address, processes, index = client.find_tpu_processes(config.start_timeout)
+        address, processes, index = client.find_tpu_processes(seconds)
     except Exception as error:  # of the network, in many types
         logging.warning(
             f"this machine cannot ask whether its TPU has others ({reason(error)}); it trains alone"
@@ -169,7 +171,7 @@ def find_pod(config: Config) -> Cluster:
 
 
 @contextlib.contextmanager
-def _explaining_start(config: Config) -> Iterator[None]:
+def _explaining_start(seconds: int) -> Iterator[None]:
     """Raises a UserError in place of an error in finding or connecting the processes."""
     try:
         yield
@@ -177,7 +179,7 @@ def _explaining_start(config: Config) -> Iterator[None]:
         raise
     except Exception as error:  # of the network, of metadata, of jax
         raise UserError(
-            "the processes that train together did not connect within "
-            f"--start_timeout={config.start_timeout} seconds ({reason(error)})",
+            f"the processes that train together did not connect within {seconds} seconds "
+            f"({reason(error)})",
             _REMEDY,
         ) from error

@@ -27,6 +27,7 @@ _EXAMPLE = (
     '{"cluster": {"worker": ["HOST1:PORT", "HOST2:PORT"]}, "task": {"type": "worker", "index": 0}}'
 )
 _LAST_PORT = 65_535
+START_SECONDS = 600  # to wait for a TPU or for the other processes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -120,24 +121,24 @@ def _addresses(listed: dict[str, Any], task_type: str) -> list[str]:
     return addresses
 
 
-def connect_cluster(cluster: Cluster, config: Config) -> tf.distribute.Strategy:
+def connect_cluster(cluster: Cluster, seconds: float = START_SECONDS) -> tf.distribute.Strategy:
     """Waits for all processes and returns a strategy over their GPUs, or over their CPUs.
 
     Raises:
       UserError: If this process cannot use its address, or another process does not start in time.
     """
-    with meeting_peers(cluster, config.start_timeout):
+    with meeting_peers(cluster, seconds):
         pass  # TensorFlow's server replaces the socket
     late = (
         f"not all of the processes in TF_CONFIG ({', '.join(cluster.addresses)}) responded as "
-        f"this program within --start_timeout={config.start_timeout} seconds"
+        f"this program within {seconds:g} seconds"
     )
     remedy = (
         "check whether a process has ended or another program uses its port, and start all "
         "processes again"
     )
     try:
-        with deadline_from_outside(config.start_timeout, late, remedy):
+        with deadline_from_outside(seconds, late, remedy):
             strategy = tf.distribute.MultiWorkerMirroredStrategy()
     except (tf.errors.OpError, RuntimeError, ValueError) as error:
         raise _address_error(cluster, error) from error
@@ -170,7 +171,7 @@ def meeting_peers(cluster: Cluster, seconds: float) -> Iterator[socket.socket]:
             if missing and time.monotonic() > end:
                 raise UserError(
                     f"no process responds at {', '.join(missing)} of TF_CONFIG after "
-                    f"--start_timeout={seconds:g} seconds",
+                    f"{seconds:g} seconds",
                     "start the same command on every machine, each with its own index, and check "
                     "that the machines can reach each other",
                 )

@@ -71,26 +71,16 @@ class Devices:
         is_faster = self.platform == "GPU" or is_faster_on_cpu
         return setting == "on" or (setting == "auto" and is_faster)
 
-    def use_device_loop(self, setting: str, *, jit_compile: bool) -> bool:
+    def use_device_loop(self, *, jit_compile: bool) -> bool:
         """Returns True if the loop should be a part of the program of each replica.
 
         With mirrored devices, an optimizer's update cannot be inside a loop of a replica. On a
         single device without XLA, both loops launch the same operations.
 
         Args:
-          setting: The value of --device_loop.
-          jit_compile: Whether XLA compiles the program; see `use_jit`.
-
-        Raises:
-          UserError: If the setting is "on" but the devices cannot run the loop.
+          jit_compile: Whether XLA compiles the program of a single device; see `use_jit`.
         """
-        is_tpu = isinstance(self.strategy, tf.distribute.TPUStrategy)
-        if setting == "on" and not is_tpu and self.replicas > 1:
-            raise UserError(
-                f"--device_loop=on requires a TPU or a single device, not {self.describe()}",
-                "omit it",
-            )
-        return setting == "on" or (setting == "auto" and (is_tpu or jit_compile))
+        return isinstance(self.strategy, tf.distribute.TPUStrategy) or jit_compile
 
     def use_fused_resampling(self, setting: str) -> bool:
         """Returns True if the networks should fuse convolutions with resampling.
@@ -130,7 +120,7 @@ def connect(config: Config) -> Devices:
                 "names several",
                 "omit it, or unset TF_CONFIG",
             )
-        strategy = connect_cluster(cluster, config)
+        strategy = connect_cluster(cluster)
         peers = StrategyPeers(strategy)
         check_same_flags(peers, config)
     elif config.cpu_replicas > 1:

@@ -13,6 +13,7 @@ import tensorflow as tf
 from ..config import DeviceSettings
 from ..errors import UserError
 from . import tpu_machine
+from .cluster import START_SECONDS
 from .tpu_errors import explain, unresponsive_error
 
 
@@ -34,15 +35,14 @@ def deadline(seconds: float, error: UserError) -> Iterator[None]:
         timer.cancel()
 
 
-def connect_tpu(settings: DeviceSettings) -> tf.distribute.Strategy:
+def connect_tpu(settings: DeviceSettings, seconds: float = START_SECONDS) -> tf.distribute.Strategy:
     """Connects to a TPU and returns a strategy over its cores.
 
-    If it takes longer than --start_timeout, the program ends with an error message.
+    If it takes longer than `seconds`, the program ends with an error message.
 
     Args:
-      settings: The TPU's name, its grpc:// address, or "local" on a TPU VM; the zone and the
-        project of a name, by default those of this machine; and the number of cores, by default
-        all.
+      settings: The TPU, and the number of its cores, by default all.
+      seconds: The time limit.
 
     Raises:
       UserError: If the TPU does not exist, cannot be reached or has too few cores.
@@ -50,10 +50,8 @@ def connect_tpu(settings: DeviceSettings) -> tf.distribute.Strategy:
     if settings.tpu == "local":
         tpu_machine.check()
     try:
-        with deadline(settings.start_timeout, unresponsive_error(settings)):
-            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(
-                tpu=settings.tpu, zone=settings.tpu_zone, project=settings.tpu_project
-            )
+        with deadline(seconds, unresponsive_error(settings, seconds)):
+            resolver = tf.distribute.cluster_resolver.TPUClusterResolver(**settings.place_of_tpu)
             tf.config.experimental_connect_to_cluster(resolver)
             topology = tf.tpu.experimental.initialize_tpu_system(resolver)
             return tf.distribute.TPUStrategy(

@@ -63,7 +63,7 @@ _NAME_CAUSES = (
     _Cause(
         r"Location (?P<location>\S+) (is )?not found",
         "{flag}: the zone {location} does not exist, or {project} may not use it",
-        "check --tpu_zone, and find the TPU with {list_all}",
+        "check the zone of --tpu=ZONE/NAME, and find the TPU with {list_all}",
     ),
     _Cause(
         r"SERVICE_DISABLED|it is disabled|has not been used in project",
@@ -79,12 +79,13 @@ _NAME_CAUSES = (
     _Cause(
         r"HttpError 403",
         "{flag}: your account lacks the permission tpu.nodes.get in {project}",
-        "check --tpu_project, or ask its owner for the role roles/tpu.viewer",
+        "check the project of --tpu=PROJECT/ZONE/NAME, or ask its owner for the role "
+        "roles/tpu.viewer",
     ),
     _Cause(
         r"HttpError 404",
         "{flag} does not exist in {zone} of {project}",
-        "find its name and its zone with {list_all}, and give --tpu_zone and --tpu_project",
+        "find its name and its zone with {list_all}, and give --tpu=PROJECT/ZONE/NAME",
     ),
     _Cause(
         r"HttpError (?P<status>429|5\d\d)",
@@ -141,7 +142,7 @@ def explain(error: Exception, settings: DeviceSettings) -> UserError:
     text = f"{type(error).__name__}: {getattr(error, 'message', error)}"
     unknown = UserError(
         f"--tpu={settings.tpu} cannot be used ({type(error).__name__}: {reason(error)})",
-        unresponsive_error(settings).remedy,
+        f"{_checks(settings)}; {tpu_machine.OMIT}",
     )
     if not settings.on_remote_tpu:
         return _explain_local(text, settings) or unknown
@@ -149,31 +150,33 @@ def explain(error: Exception, settings: DeviceSettings) -> UserError:
         return UserError(
             f"--tpu={settings.tpu}: the zone and the project are unknown, because this machine is "
             "not a VM of Google Cloud",
-            "give --tpu_zone=ZONE and --tpu_project=PROJECT",
+            "give --tpu=PROJECT/ZONE/NAME",
         )
     causes = _NAME_CAUSES if settings.tpu_has_name else ()
     return _first_match((*causes, *_SERVER_CAUSES), text, settings) or unknown
 
 
-def unresponsive_error(settings: DeviceSettings) -> UserError:
-    """Returns the error for a TPU that does not answer within --start_timeout."""
+def unresponsive_error(settings: DeviceSettings, seconds: float) -> UserError:
+    """Returns the error for a TPU that does not answer within `seconds`."""
+    return UserError(
+        f"--tpu={settings.tpu} did not answer within {seconds:g} seconds",
+        f"{_checks(settings)}; {tpu_machine.OMIT}",
+    )
+
+
+def _checks(settings: DeviceSettings) -> str:
+    """Returns what to check of a TPU that cannot be used."""
     if not settings.on_remote_tpu:
-        remedy = "give --mode=doctor --tpu=local to see what uses the chips, or restart the TPU VM"
-    elif settings.tpu_has_name:
+        return "give --mode=doctor --tpu=local to see what uses the chips, or restart the TPU VM"
+    if settings.tpu_has_name:
         names = _names(settings)
-        remedy = (
+        return (
             f"check with {names['list']} that its state is READY, and that this machine is in its "
             f"network; then restart it with {names['stop']} and {names['start']}"
         )
-    else:
-        remedy = (
-            "check the address and the port, and that this machine is in the TPU's network; use "
-            "--tpu=local on a TPU VM"
-        )
-    return UserError(
-        f"--tpu={settings.tpu} did not answer within --start_timeout={settings.start_timeout} "
-        "seconds",
-        f"{remedy}; {tpu_machine.OMIT}",
+    return (
+        "check the address and the port, and that this machine is in the TPU's network; use "
+        "--tpu=local on a TPU VM"
     )
 
 
@@ -201,14 +204,15 @@ def _first_match(causes: Sequence[_Cause], text: str, settings: DeviceSettings) 
 
 def _names(settings: DeviceSettings) -> dict[str, str]:
     """Returns the names in the texts of a `_Cause`, such as gcloud commands for the TPU."""
-    gcloud, tpu = "gcloud compute tpus tpu-vm", shlex.quote(str(settings.tpu))
-    zone = f"--zone={shlex.quote(settings.tpu_zone or 'ZONE')}"
-    project = f" --project={shlex.quote(settings.tpu_project)}" if settings.tpu_project else ""
+    place = settings.place_of_tpu
+    gcloud, tpu = "gcloud compute tpus tpu-vm", shlex.quote(str(place["tpu"]))
+    zone = f"--zone={shlex.quote(place['zone'] or 'ZONE')}"
+    project = f" --project={shlex.quote(place['project'])}" if place["project"] else ""
     verbs = ("describe", "start", "stop", "delete")
     return {
         "flag": f"--tpu={settings.tpu}",
-        "zone": f"zone {settings.tpu_zone}" if settings.tpu_zone else "the zone of this machine",
-        "project": f"project {settings.tpu_project}" if project else "the project of this machine",
+        "zone": f"zone {place['zone']}" if place["zone"] else "the zone of this machine",
+        "project": f"project {place['project']}" if project else "the project of this machine",
         **{verb: f"`{gcloud} {verb} {tpu} {zone}{project}`" for verb in verbs},
         "list": f"`{gcloud} list {zone}{project}`",
         "list_all": f"`{gcloud} list --zone=-{project}`",

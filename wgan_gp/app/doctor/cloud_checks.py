@@ -37,7 +37,7 @@ def check_tpu_name(
     """
     name = "TPU by name"
     try:
-        client = make_client(tpu=settings.tpu, zone=settings.tpu_zone, project=settings.tpu_project)
+        client = make_client(**settings.place_of_tpu)
         endpoints = client.network_endpoints()  # raises an error unless the TPU is READY
         kind, image = client.accelerator_type(), client.runtime_version()
     except Exception as error:  # as in runtime/tpu_connection.py
@@ -132,7 +132,7 @@ def check_location(bucket: str, zone: str | None, find_location: Callable[[str],
         return not_checked(name, str(explain_bucket_error(error, bucket, "read") or reason(error)))
     if zone is None:
         return not_checked(
-            name, f"it is {location}, but the zone of the TPU is unknown: give --tpu_zone"
+            name, f"it is {location}, but the zone of the TPU is unknown: give --tpu=ZONE/NAME"
         )
     region = zone.rpartition("-")[0]
     if location == region or region.startswith(_MULTI_REGIONS.get(location, "none")):
@@ -160,9 +160,9 @@ def find_bucket_location(bucket: str) -> str:
 
 
 def find_zone(settings: DeviceSettings, seconds: float = 3) -> str | None:
-    """Returns the zone of --tpu_zone or of this VM, or None if it is not a VM of Google Cloud."""
-    if settings.tpu_zone:
-        return settings.tpu_zone
+    """Returns the zone of --tpu or of this VM, or None if it is not a VM of Google Cloud."""
+    if zone := settings.place_of_tpu["zone"]:
+        return zone
     host = os.environ.get("GCE_METADATA_HOST", "metadata.google.internal")
     request = urllib.request.Request(
         f"http://{host}/computeMetadata/v1/instance/zone", headers={"Metadata-Flavor": "Google"}
