@@ -202,7 +202,6 @@ def test_a_restart_reads_the_same_batches():
             {"dataset": "digit"},
             "--dataset=digit is neither built in nor opened by .* — use",
         ),
-        ({"num_classes": 3}, "--num_classes=3 applies only to --dataset=tfrecord"),
         ({"dataset": "swiss_roll", "image_channels": 3}, "--image_channels=3 .* — omit it"),
         ({"dataset": "swiss_roll", "image_size": 8}, "--image_size=8 .* — omit it"),
     ],

@@ -14,8 +14,6 @@ from tests.helpers.records import write_records
 from tests.helpers.runs import (
     find_data,
     open_data,
-    resolved,
-    train_config,
     train_tiny,
 )
 from wgan_gp.config import Config
@@ -185,9 +183,7 @@ def shards(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("cache", ["on", "off"])
 def test_the_files_after_a_damaged_one_are_read(shards, cache, capfd):
-    config = Config(
-        dataset="tfrecord", data_dir=shards, batch_size=48, cache=cache, num_classes=3, **PLAIN
-    )
+    config = Config(dataset="tfrecord", data_dir=shards, batch_size=48, cache=cache, **PLAIN)
     data = open_data(config)
     assert data.size == 48
     said = capfd.readouterr().err
@@ -200,16 +196,6 @@ def test_the_files_after_a_damaged_one_are_read(shards, cache, capfd):
         np.testing.assert_array_equal(labels[part], numbers % 3)
         orders.append(numbers)
     assert (orders[0] != orders[1]).any()
-
-
-@pytest.mark.parametrize("cache", ["on", "off"])
-def test_a_label_beyond_the_classes_is_refused(shards, tmp_path, cache):
-    settings = {"data_dir": shards, "batch_size": 16, "num_classes": 2, "cache": cache, **PLAIN}
-    settings |= {"model": "mlp", "model_width": 4, "train_steps": 1}
-    config = resolved(Config(dataset="tfrecord", model_dir=f"{tmp_path}/run", **settings))
-    message = r"has the label 2 \(record 2 of .*-0.tfrecord\), but its classes are 0 ... 1 — set"
-    with pytest.raises(UserError, match=message):
-        train_config(config)
 
 
 def test_the_feature_names_of_imagenet_are_supported(tmp_path):
@@ -226,23 +212,7 @@ def test_the_feature_names_of_imagenet_are_supported(tmp_path):
     [
         (None, {}, "matches no files — give a folder, or a pattern"),
         ("text", {}, "contains no tf.train.Example — give TFRecord"),
-        (
-            {},
-            {"image_feature": "x"},
-            r"=x, but --data_dir=.* has no image \(its features: image, label\) — store one",
-        ),
-        (
-            {"image_key": "labels"},
-            {"image_feature": "label"},
-            "=label, but .* has no image",
-        ),
-        ({"label_key": "name"}, {"num_classes": 3}, "--num_classes=3, but .* has no such label"),
         ({"label_key": "name"}, {"conditioning": "acgan"}, "needs labels, .* as the feature label"),
-        (
-            {},
-            {"num_classes": 2},
-            r"has the label 2 \(record 0 of .*\), but its classes are 0",
-        ),
     ],
 )
 def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settings, message):

@@ -274,20 +274,16 @@ def test_dictionaries_of_python_name_conditions():
 
 @pytest.mark.slow
 def test_streams_have_numbers_of_classes():
-    def find(labels, **flags):
+    def find(labels):
         data = tf.data.Dataset.from_tensor_slices((EXAMPLES, labels)).repeat()
-        config = Config(cache="off", batch_size=4, **flags)
+        config = Config(cache="off", batch_size=4)
         return find_dataset(config, function=lambda: data, conditioning="projection")
 
     dataset = find(np.eye(3)[NUMBERS // 2])
     found = first_examples(dataset.open(batch_size=12), 12)[1]
     assert dataset.spec.class_names == ("0", "1", "2") and found.numpy().tolist() == [0, 1, 2] * 4
-    bad = find(NUMBERS, num_classes=5).open(batch_size=12)
-    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        first_examples(bad, 12)
-    assert "labels from 1 to 5, but its classes are 0 to 4" in str(user_error_of(caught.value))
-    with pytest.raises(UserError, match=r"--num_classes=5: the classes of .* are those of its"):
-        find(NUMBERS / 2, num_classes=5)
+    with pytest.raises(UserError, match=r"needs labels, .* are one-hot rows in a stream"):
+        find(NUMBERS)
 
 
 def test_held_out_splits_have_the_classes_of_training():
@@ -383,8 +379,8 @@ def test_splits_of_python_have_the_numbers_of_the_run(tmp_path, form):
 def test_the_labels_of_a_stream_are_read_by_every_mode(conditioning):
     rows = np.arange(12, dtype=np.float32).reshape(6, 2) / 12
     labels = np.array([0, 1, 1, 0, 1, 0])
-    stream = tf.data.Dataset.from_tensor_slices((rows, labels))
-    settings = Config(dataset="python", cache="off", num_classes=2, conditioning=conditioning)
+    stream = tf.data.Dataset.from_tensor_slices((rows, np.eye(2)[labels]))
+    settings = Config(dataset="python", cache="off", conditioning=conditioning)
     function = lambda split: stream if split == "train" else None  # noqa: E731
     dataset = find_dataset(settings, conditioning=conditioning, function=function)
     assert dataset.label_count == 2

@@ -15,7 +15,7 @@ from tests.helpers.records import write_records
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.feed.pipeline import replica_batches
-from wgan_gp.data.sources.records import record_features, tfrecords
+from wgan_gp.data.sources.records import tfrecords
 from wgan_gp.data.sources.records.tfrecords import find_source
 from wgan_gp.data.sources.source import Unreadable
 from wgan_gp.errors import UserError
@@ -121,18 +121,14 @@ def test_other_files_of_a_folder_are_named(tmp_path, capsys):
 # Features
 
 
-def test_features_of_other_names_are_found_or_given(tmp_path):
+def test_the_only_feature_of_bytes_is_the_picture(tmp_path):
     example = {"picture": png(PIXELS[0]), "kind": b"cat", "n": 1}
     path = write_records(tmp_path / "other", [example])
-    with pytest.raises(UserError, match=r"no image \(its features: kind, n, picture\).*--image_fe"):
+    says = r"no image \(its features: kind, n, picture\).*name its feature image"
+    with pytest.raises(UserError, match=says):
         source(path)
-    found = source(path, image_feature="picture", label_feature="kind")
-    assert found.class_names == ("cat",)
-    np.testing.assert_array_equal(read(found)[0], PIXELS[:1])
     path = write_records(tmp_path / "one", [{"jpeg": png(PIXELS[0])}])
     np.testing.assert_array_equal(read(source(path))[0], PIXELS[:1])
-    with pytest.raises(UserError, match=r"--label_feature=kind, but .* has no such label"):
-        source(path, label_feature="kind")
 
 
 def test_that_the_first_example_has_no_label_is_noted(tmp_path, capsys):
@@ -240,17 +236,6 @@ def test_files_without_labels_have_no_classes(tmp_path):
     assert found.class_names is None and set(read(found)[1]) == {0}
 
 
-def test_num_classes_saves_reading_the_labels(tmp_path, monkeypatch):
-    path = write_records(tmp_path / "a", examples())
-    found = source(path, num_classes=4)
-    monkeypatch.setattr(record_features, "label_of", None)
-    assert found.class_names == ("0", "1", "2", "3") and found.size == COUNT
-    monkeypatch.undo()
-    assert read(found)[1] == [i % 3 for i in range(COUNT)]
-    with pytest.raises(UserError, match=r"the label 2 \(record 2 of .*\), .* are 0 ... 1 — set"):
-        read(source(path, num_classes=2))
-
-
 def test_a_record_of_something_else_adds_no_class(tmp_path):
     with tf.io.TFRecordWriter(f"{tmp_path}/b") as writer:
         writer.write(b"\xff" * 9)
@@ -258,12 +243,6 @@ def test_a_record_of_something_else_adds_no_class(tmp_path):
     found = source(tmp_path)
     assert found.class_names == ("0", "1", "2") and found.size == COUNT + 1
     assert len(read(found)[1]) == COUNT
-
-
-@pytest.mark.parametrize("name", ["image_feature", "label_feature"])
-def test_names_of_features_are_only_for_records(name):
-    with pytest.raises(UserError, match=rf"--{name}=x applies only to --dataset=tfrecord — omit"):
-        find_data(Config(**{name: "x"}))
 
 
 # Damage
@@ -283,21 +262,20 @@ DAMAGE = {
 
 @pytest.mark.parametrize("damage", DAMAGE)
 @pytest.mark.parametrize("cache", ["auto", "off"])
-@pytest.mark.parametrize("num_classes", [None, 3])
-def test_a_damaged_file_ends_with_its_readable_records(tmp_path, damage, cache, num_classes, capfd):
+def test_a_damaged_file_ends_with_its_readable_records(tmp_path, damage, cache, capfd):
     change, count = DAMAGE[damage]
     path = pathlib.Path(write_records(tmp_path / "a.tfrecord", examples()))
     path.write_bytes(change(bytearray(path.read_bytes())))
     write_records(tmp_path / "b.tfrecord", examples([0]))
     kept = [*range(count), 0]
-    found = source(tmp_path, num_classes=num_classes)
+    found = source(tmp_path)
     arrays, labels = read(found)
     np.testing.assert_array_equal(arrays, PIXELS[kept])
     assert labels == [number % 3 for number in kept] and found.size == len(kept)
     assert found.name(count) == f"record 0 of {tmp_path}/b.tfrecord"
     (line,) = capfd.readouterr().err.splitlines()
     assert f"{path} is damaged" in line and f": only its first {count} records are read" in line
-    settings = {"data_dir": str(tmp_path), "num_classes": num_classes, "cache": cache}
+    settings = {"data_dir": str(tmp_path), "cache": cache}
     for _ in range(2):
         assert open_data(Config(dataset="tfrecord", batch_size=1, **settings)).size == len(kept)
     assert capfd.readouterr().err.count("is damaged") == 1  # the second start decodes nothing
@@ -363,9 +341,9 @@ def test_another_time_size_or_flag_makes_another_store(tmp_path):
     path = write_records(tmp_path / "a", examples())
     found = [
         json.dumps(source(path, **settings).identity())
-        for settings in ({}, {"num_classes": 3}, {"image_size": 4}, {"label_feature": "label"})
+        for settings in ({}, {"image_size": 4}, {"image_size": SIDE})
     ]
-    assert found[0] == found[3] and len(set(found)) == 3
+    assert found[0] == found[2] != found[1]
     write_records(path, examples())
     assert json.dumps(source(path).identity()) not in found
 

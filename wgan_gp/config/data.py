@@ -116,18 +116,6 @@ class DataSettings(Seeded):
         of_run=("auto",),
         per_process=False,
     )
-    image_feature: str | None = setting(
-        None,
-        "Name of the feature of TFRecords that contains the image. Default: image, image/encoded, "
-        "image_raw, image_bytes, encoded or data, or the only feature of bytes.",
-        kind="data",
-    )
-    label_feature: str | None = setting(
-        None,
-        "Name of the feature of TFRecords that contains the class. Default: label, "
-        "image/class/label, class, labels or target.",
-        kind="data",
-    )
     download: bool = setting(
         False,
         "Download and prepare a dataset of tensorflow-datasets if it is missing.",
@@ -138,15 +126,6 @@ class DataSettings(Seeded):
         "Split of a dataset of tensorflow-datasets, which may be a part or a sum, such as "
         "train[:80%] or train+test; or of a folder of images with the subfolders train, validation "
         "and test.",
-        kind="data",
-    )
-    num_classes: int | None = setting(
-        None,
-        "Number of classes of a tf.data.Dataset of yours, whose labels are 0 to num_classes - 1. "
-        "TFRecords with such labels are then not read ahead to find their classes. Other data say "
-        "their classes.",
-        minimum=1,
-        maximum=1_000_000,
         kind="data",
     )
     image_size: int | str | None = setting(

@@ -36,8 +36,7 @@ DATASETS = (*BUILT_IN, *FILE_DATASETS)  # the names that this project defines
 _LOCAL_DEVICES = DeviceSettings()
 _DATA_DIR, _TEST_DATA_DIR = "--data_dir", "--test_data_dir"
 _LABEL_REMEDIES = {
-    "tfrecord": "give one integer or text in each example as the feature label (other names: "
-    "--label_feature)",
+    "tfrecord": "give one integer or text in each example as the feature label",
     "array": "give a file with labels or conditions, or a table with a column named label or "
     "class (other names: --label_column, --condition_columns), or add --conditioning=none",
     "image_folder": "put the images of each class into a subfolder, and no images elsewhere",
@@ -104,7 +103,10 @@ class Dataset:
             raise UserError(
                 f"--conditioning={conditioning} needs labels, but --dataset={settings.dataset} has "
                 "none",
-                _LABEL_REMEDIES.get(settings.dataset, "omit it, or use another --dataset"),
+                _LABEL_REMEDIES.get(
+                    settings.dataset,
+                    "omit it, or use data with labels, which are one-hot rows in a stream",
+                ),
             )
         if is_typed and conditioning not in ("none", "concatenation"):
             raise UserError(
@@ -486,12 +488,6 @@ def _check_flags(settings: DataSettings) -> None:
         logging.warning(
             f"--split={settings.split} has no effect: --dataset={settings.dataset} has one split"
         )
-    if settings.num_classes is not None and settings.dataset != "tfrecord":
-        raise UserError(
-            f"--num_classes={settings.num_classes} applies only to --dataset=tfrecord and to a "
-            "tf.data.Dataset of yours: other data say their classes",
-            "omit it",
-        )
     of_arrays: dict[str, Any] = {"scaling": "minmax", "invalid": "refuse"}
     of_arrays |= dict.fromkeys(["drop_columns", "condition_columns", "column_types"])
     if settings.dataset != "image_folder":
@@ -499,9 +495,6 @@ def _check_flags(settings: DataSettings) -> None:
     for name, default in of_arrays.items():
         if settings.dataset != "array" and (value := getattr(settings, name)) != default:
             raise UserError(f"--{name}={value} applies only to --dataset=array", "omit it")
-    for name in ("image_feature", "label_feature"):
-        if settings.dataset != "tfrecord" and (value := getattr(settings, name)) is not None:
-            raise UserError(f"--{name}={value} applies only to --dataset=tfrecord", "omit it")
 
 
 @contextlib.contextmanager

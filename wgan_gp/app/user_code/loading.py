@@ -23,7 +23,6 @@ from absl import logging
 from ...config import CODE_SETTINGS, PYTHON, Config
 from ...data.datasets import DATASETS
 from ...errors import UserError, explaining, shorten, shown, text_of
-from ...run_directory.files import file_sha256
 from ..library import Library, Registry
 
 _NETWORKS = ("model", "generator_model")
@@ -318,4 +317,4 @@ def _hash(module: ModuleType) -> str | None:
     path = getattr(module, "__file__", None)
     if path is None or not os.path.isfile(path):
         return None
-    return file_sha256(path)
+    return hashlib.sha256(pathlib.Path(path).read_bytes()).hexdigest()

@@ -61,7 +61,7 @@ class UserReader:
         self.example_shape = _example_shape(data)
         has_levels = _dtype(data) == tf.uint8 and len(self.example_shape) > 1
         self.bits = 8 if has_levels else None  # of a level
-        self.class_names = _class_names(data, settings, flag)
+        self.class_names = _class_names(data)
         self._numbered = False  # whether classes have the numbers of a run
         values = data.conditions
         self.conditions = None
@@ -238,7 +238,7 @@ class StreamedExamples(StreamedData):
                 return examples, tf.zeros(tf.shape(examples)[:1], tf.int32)
             if not self._classes:
                 return examples, tf.cast(labels[0], tf.int32)
-            remedy = "number the classes from 0, and give --num_classes"
+            remedy = "give one-hot rows of other classes, too"
             checked = checked_labels(labels[0], self._classes, f"{self._flag} gives", remedy)
             return examples, tf.cast(checked, tf.int32)
 
@@ -291,22 +291,11 @@ def _offered_size(settings: DataSettings) -> int | tuple[int, int] | None:
     return sides_of(size) if isinstance(size, str) else size
 
 
-def _class_names(
-    data: Arrays | Stream, settings: DataSettings, flag: str
-) -> tuple[str, ...] | None:
-    """Returns the names of the classes: those of the labels, or numbers for a stream."""
-    given = settings.num_classes
-    if isinstance(data, Stream) and data.has_labels:
-        if None not in (given, data.classes) and given != data.classes:
-            raise UserError(
-                f"{flag} has {data.classes} classes, but --num_classes={given}", "omit it"
-            )
-        return names_of_numbers(data.classes or given or 0) or None
-    if given is not None:
-        raise UserError(
-            f"--num_classes={given}: the classes of {flag} are those of its labels", "omit it"
-        )
-    return None if isinstance(data, Stream) else data.class_names
+def _class_names(data: Arrays | Stream) -> tuple[str, ...] | None:
+    """Returns the names of the classes: those of the labels, or numbers for one-hot streams."""
+    if isinstance(data, Stream):
+        return names_of_numbers(data.classes or 0) or None
+    return data.class_names
 
 
 def _accepts(function: Callable[..., Any], name: str) -> bool:

@@ -9,13 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ....config import DataSettings
 from ....errors import UserError, printable, shorten
 from ..pictures import decoding as pictures
 from ..pictures.forms import MAX_COLOR_CHANNELS, Form
 from ..source import Unreadable
 
-# The usual names of features; --image_feature and --label_feature give others.
+# The names of features that are looked for, the first one that an example has.
 _STYLEGAN = "data"
 _IMAGES = ("image", "image/encoded", "image_raw", "image_bytes", "encoded", _STYLEGAN)
 _LABELS = ("label", "image/class/label", "class", "labels", "target")
@@ -41,9 +40,7 @@ class Features(NamedTuple):
     is_raw: bool
 
 
-def find_features(
-    examples: Sequence[tf.train.Example], settings: DataSettings, origin: str
-) -> Features:
+def find_features(examples: Sequence[tf.train.Example], origin: str) -> Features:
     """Finds the features of the picture and of the label, in the first examples that have them.
 
     Raises:
@@ -52,15 +49,12 @@ def find_features(
     first_error = None
     for example in examples:
         try:
-            image = _image_feature(example, settings.image_feature, origin)
-            label = _label_feature(example, settings, origin)
+            image = _image_feature(example, origin)
         except UserError as error:
             first_error = first_error or error
         else:
             found = [each for each in examples if _is_single(each, image, "bytes_list")]
-            if label is None:
-                labels = (_label_feature(each, settings, origin) for each in found)
-                label = next(filter(None, labels), None)
+            label = next(filter(None, map(_label_feature, found)), None)
             return Features(image, label, _are_raw(found, image))
     raise first_error or UserError(
         f"{origin} contains no tf.train.Example", "give TFRecord files of tf.train.Example"
@@ -121,48 +115,29 @@ def label_of(example: tf.train.Example, name: str) -> Any | None:
     return None if isinstance(values[0], bytes) and len(values[0]) > _LONG_TEXT else values[0]
 
 
-def _image_feature(example: tf.train.Example, given: str | None, origin: str) -> str:
-    """Returns the name of the feature of the picture: given, usual, or the only one of bytes.
+def _image_feature(example: tf.train.Example, origin: str) -> str:
+    """Returns the name of the feature of the picture: a usual one, or the only one of bytes.
 
     Raises:
       UserError: If there is none.
     """
     features = example.features.feature
     of_bytes = [each for each in features if features[each].HasField("bytes_list")]
-    usual = next((each for each in _IMAGES if each in features), None)
-    name = usual if given is None else given
+    name = next((each for each in _IMAGES if each in features), None)
     if name is None and len(of_bytes) == 1:
         (name,) = of_bytes
     if name is None or not _is_single(example, name, "bytes_list"):
-        flag = "" if given is None else f"--image_feature={given}, but "
         raise UserError(
-            f"{flag}{origin}: the first example has no image (its features: {_names(example)})",
+            f"{origin}: the first example has no image (its features: {_names(example)})",
             "store one image in each example, as the content of a file or as raw uint8 pixels, and "
-            "give the name of its feature as --image_feature",
+            f"name its feature {_IMAGES[0]}",
         )
     return name
 
 
-def _label_feature(example: tf.train.Example, settings: DataSettings, origin: str) -> str | None:
-    """Returns the name of the feature of the label, or None without labels.
-
-    Raises:
-      UserError: If a flag asks for labels and there are none.
-    """
-    given, classes = settings.label_feature, settings.num_classes
-    names = _LABELS if given is None else (given,)
-    name = next((each for each in names if label_of(example, each) is not None), None)
-    if name is None and given is None and classes is None:
-        return None
-    if name is None or (classes is not None and not _is_single(example, name, "int64_list")):
-        flag = f"--label_feature={given}" if classes is None else f"--num_classes={classes}"
-        raise UserError(
-            f"{flag}, but the first example of {origin} has no such label (its features: "
-            f"{_names(example)})",
-            "omit it, or give the name of the feature of the label as --label_feature, which is an "
-            "integer with --num_classes",
-        )
-    return name
+def _label_feature(example: tf.train.Example) -> str | None:
+    """Returns the name of the feature of the label, or None without labels."""
+    return next((each for each in _LABELS if label_of(example, each) is not None), None)
 
 
 def _are_raw(examples: Sequence[tf.train.Example], image: str) -> bool:

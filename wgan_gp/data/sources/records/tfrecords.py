@@ -26,7 +26,7 @@ import tqdm
 from absl import logging
 
 from ....config import DataSettings
-from ....errors import UserError, naming, printable, reason, shorten
+from ....errors import UserError, naming, printable, reason
 from ....runtime.streams import is_terminal
 from .. import listing
 from ..labels import number_labels
@@ -86,11 +86,9 @@ class RecordSource(Source):
 
     def __init__(self, origin: str, files: Sequence[RecordFile], settings: DataSettings):
         self.origin = origin
-        self._files, self._num_classes = files, settings.num_classes
+        self._files = files
         first = list(itertools.islice(self._examples(), _INSPECTED))
-        self._features = record_features.find_features(
-            [example for _, example in first], settings, origin
-        )
+        self._features = record_features.find_features([example for _, example in first], origin)
         found = (record_features.header_of(each, self._features, name) for name, each in first)
         self._headers = [header for header in found if header is not None]
         self._use_form(settings)
@@ -107,19 +105,16 @@ class RecordSource(Source):
 
     @functools.cached_property
     def class_names(self) -> tuple[str, ...] | None:  # type: ignore[override]
-        """The names of the classes; without --num_classes, the labels of all records are read."""
-        if self._features.label is not None and self._num_classes is not None:
-            return tuple(map(str, range(self._num_classes)))
+        """The names of the classes, for which the labels of all records are read."""
         return None if self._classes is None else self._classes[1]
 
     @functools.cached_property
     def _scanned(self) -> tuple[list[int], list[Any]]:
         """The index of the first record of each file and the number of all; the labels of all.
 
-        Damaged files are named. Without --num_classes, the labels say the classes; with it, they
-        are not read.
+        Damaged files are named.
         """
-        label = None if self._num_classes is not None else self._features.label
+        label = self._features.label
         what = "counting the records" if label is None else "reading the labels"
         with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
             scans = pool.map(functools.partial(_scan, feature=label), self._files)
@@ -172,14 +167,12 @@ class RecordSource(Source):
                         yield f"record {number} of {file.path}", example
 
     def fingerprint(self) -> dict[str, Any]:
-        classes = [self._features.label, self._num_classes]
-        return listing.fingerprint_of([file.path for file in self._files], classes)
+        return listing.fingerprint_of([file.path for file in self._files], [self._features.label])
 
     def identity(self) -> dict[str, Any]:
         return {
             "files": [(posixpath.basename(path), *others) for path, *others in self._files],
             "features": self._features,
-            "num_classes": self._num_classes,
             "form": dataclasses.asdict(self._form),
         }
 
@@ -197,7 +190,7 @@ class RecordSource(Source):
             raise Unreadable("it is not a tf.train.Example")
         with naming(f"{self.origin}: {self.name(index)}"):
             array = record_features.decode(example, self._features, self._form)
-        return Example(array, self._label(example, index))
+        return Example(array, 0 if self._classes is None else int(self._classes[0][index]))
 
     def name(self, index: int) -> str:
         """Returns the name of a record, which is counted from 0 in its file."""
@@ -210,23 +203,6 @@ class RecordSource(Source):
         other = copy.copy(self)
         other._use_form(settings)
         return other
-
-    def _label(self, example: tf.train.Example, index: int) -> int:
-        """Returns the number of the class of an example.
-
-        Raises:
-          UserError: If it is not a class of --num_classes.
-        """
-        if self._features.label is None or self._num_classes is None:
-            return 0 if self._classes is None else int(self._classes[0][index])
-        label = record_features.label_of(example, self._features.label)
-        if type(label) is not int or not 0 <= label < self._num_classes:
-            raise UserError(
-                f"{self.origin} has the label {shorten(str(label))} ({self.name(index)}), but its "
-                f"classes are 0 ... {self._num_classes - 1}",
-                "set --num_classes to the number of classes, or omit it to find the classes",
-            )
-        return label
 
 
 def find_source(settings: DataSettings, flag: str = "--data_dir") -> RecordSource:
