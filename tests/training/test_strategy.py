@@ -29,7 +29,6 @@ def devices_over(strategy, platform="CPU"):
         ({}, [], True),
         ({}, ["GPU:0"], False),
         ({"tpu": "my-tpu"}, ["GPU:0"], True),
-        ({"mode": "compile"}, ["GPU:0"], True),
         ({"fused_resampling": "on"}, ["GPU:0"], True),
         ({"fused_resampling": "off"}, [], False),
     ],
