@@ -127,7 +127,7 @@ def test_a_setting_that_requires_another_is_refused(settings, message):
 
 
 def test_a_saved_configuration_may_lack_settings():
-    config = load({"n_critic": 3, "penalty_weight": 5, "sample_class": None})
+    config = load({"n_critic": 3, "penalty_weight": 5, "output": None})
     assert config == Config(n_critic=3, penalty_weight=5.0)
     assert load(as_saved(config)) == config
 

@@ -97,7 +97,7 @@ def planted_value(field):
     if choices:
         return next(each for each in reversed(choices) if each != field.default)
     numbers = {bool: not field.default, int: 8, float: 0.5}
-    special = {"profile_steps": "1,2", "mode": "sample", "compare": "seed"}
+    special = {"profile_steps": "1,2", "mode": "sample"}
     special |= {"output": "planted.npz"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))

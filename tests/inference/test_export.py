@@ -76,7 +76,7 @@ def elsewhere(program, tmp_path, *arguments):
 @pytest.mark.parametrize("name", ["classes", "points"])
 def test_an_export_draws_the_samples_of_this_program(name, runs, tmp_path):
     """Tests both signatures and the Keras file of an export that two replicas wrote."""
-    expected = draw(runs[name], tmp_path, "--sample_seed=5", "--num_samples=23")
+    expected = draw(runs[name], tmp_path, "--seed=5", "--num_samples=23")
     folder = use("export", runs[name], tmp_path / "out", "--cpu_replicas=2")
     signatures = tf.saved_model.load(f"{folder}/saved_model").signatures
     seed = {"seed": tf.constant(5, tf.int64), "count": tf.constant(23)}
@@ -163,7 +163,7 @@ def test_every_signature_refuses_conditions_that_are_not_finite(value):
 
 @pytest.mark.slow
 def test_a_class_is_the_same_class_everywhere(runs, tmp_path):
-    of_class = draw(runs["classes"], tmp_path, "--sample_class=3", "--num_samples=4")
+    of_class = draw(runs["classes"], tmp_path, "--sample_conditions=3", "--num_samples=4")
     in_turn = draw(runs["classes"], tmp_path, "--num_samples=40")
     np.testing.assert_array_equal(in_turn["labels"], np.arange(40) % 10)
     np.testing.assert_array_equal(of_class["labels"], np.full(4, 3))
@@ -299,7 +299,7 @@ def test_every_generator_can_be_kept_in_a_keras_file(name, size, choices, tmp_pa
 
 
 def test_an_archive_holds_the_samples_and_what_they_were_made_of(runs, tmp_path):
-    found = draw(runs["digits"], tmp_path, "--num_samples=200", "--sample_seed=9")
+    found = draw(runs["digits"], tmp_path, "--num_samples=200", "--seed=9")
     assert found.keys() == {"samples", "latents", "seed", "iteration"}
     assert (found["seed"], found["iteration"]) == (9, 5)
     assert found["samples"].shape == (200, 8, 8, 1) and found["samples"].dtype == np.float32
@@ -312,7 +312,7 @@ def test_an_archive_holds_the_samples_and_what_they_were_made_of(runs, tmp_path)
 def test_another_seed_gives_other_samples_and_its_own_by_default(runs, tmp_path):
     one, other, of_run, zero = (
         draw(runs["digits"], tmp_path, "--num_samples=8", *seed)["samples"]
-        for seed in (["--sample_seed=1"], ["--sample_seed=2"], [], ["--sample_seed=0"])
+        for seed in (["--seed=1"], ["--seed=2"], [], ["--seed=0"])
     )
     assert np.abs(one - other).reshape(8, -1).max(axis=1).min() > 1e-3
     np.testing.assert_array_equal(of_run, zero)
@@ -361,9 +361,9 @@ def test_the_grid_by_default_is_in_the_run_and_named_last(name, runs, capsys):
 
 @pytest.mark.slow
 def test_an_interpolation_goes_from_samples_to_samples(runs, tmp_path):
-    options = ["--sample_format=interpolation", "--num_samples=20", "--sample_class=4"]
+    options = ["--sample_format=interpolation", "--num_samples=20", "--sample_conditions=4"]
     path = use("sample", runs["classes"], tmp_path / "between.png", *options)
-    samples = draw(runs["classes"], tmp_path, "--num_samples=6", "--sample_class=4")["samples"]
+    samples = draw(runs["classes"], tmp_path, "--num_samples=6", "--sample_conditions=4")["samples"]
     picture = decoded(path)
     assert picture.shape == (3 * 34, 8 * 34, 1)  # 20 in rows of 8
     for row in range(3):
@@ -403,10 +403,15 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
         (
             "sample",
             "digits",
-            ["--sample_class=0"],
-            "--sample_class=0 is beyond the 0 classes of the run — omit it",
+            ["--sample_conditions=0"],
+            "--sample_conditions=0: the networks of this run take no conditions — omit it",
         ),
-        ("sample", "classes", ["--sample_class=10"], "is beyond the 10 classes of the run — give"),
+        (
+            "sample",
+            "classes",
+            ["--sample_conditions=10"],
+            "is none of the 10 classes of the run — give 0 to 9",
+        ),
         ("sample", "points", ["--sample_format=png"], "but this run generates points"),
         ("sample", "digits", ["--output=a.txt"], "--output=a.txt does not end in .png, which"),
         ("sample", "digits", ["--sample_format=grid", "--output=a.npz"], "not end in .png, which"),

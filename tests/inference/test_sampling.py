@@ -141,9 +141,9 @@ def test_each_class_or_given_condition_has_a_column(classes, label, given, colum
         levels = number / 32 if label is None else np.full(count, label / 32)
         return np.broadcast_to(levels[:, None, None, None], [count, 8, 8, 1])
 
-    settings = SamplingSettings(sample_class=label, num_samples=48)
+    settings = SamplingSettings(num_samples=48)
     sampler = types.SimpleNamespace(classes=classes, conditions=None, sample=sample)
-    picture = sample_files._overview(settings, sampler, None, conditions)
+    picture = sample_files._overview(settings, sampler, None, conditions, label)
     tile = 32 + GAP_PIXELS
     assert picture.shape[1] == columns * tile
     tiles = picture[::tile, ::tile, 0].astype(int)

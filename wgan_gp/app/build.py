@@ -116,7 +116,7 @@ def make_sampler(config: Config, devices: Devices, generator: Any, spec: DataSpe
         generator,
         devices.strategy,
         latent_size=spec.latent_size(config.latent_size),
-        seed=config.sampling_seed,
+        seed=config.seed,
         classes=spec.classes,
         conditions=spec.conditions if labels is None else labels,
     )

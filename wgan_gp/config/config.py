@@ -18,7 +18,6 @@ from .settings import (
     SAVED_RUN_MODES,
     Section,
     check_requirements,
-    has_flag,
     recorded,
     setting,
     settings_with,
@@ -132,22 +131,10 @@ class Config(
                 "start a new run from it, with --restore_from=RUN and another --model_dir",
             )
         self.check_optimizer()
-        self._check_compared()
         self.check_ranking()
         self.check_comparison()
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
-
-    def _check_compared(self) -> None:
-        """Raises UserError if --compare contains a name that is neither a setting nor a metric."""
-        known = {field.name for field in dataclasses.fields(self) if has_flag(field)}
-        for name in self.compared:
-            if "/" not in name and name not in known:
-                raise UserError(
-                    f"--compare={shorten(self.compare or '')} contains {shorten(repr(name))}, "
-                    "which is not a setting",
-                    "give names of flags, or tags of metrics such as evaluation/fid",
-                )
 
     @property
     def profile_range(self) -> tuple[int, int] | None:
@@ -182,11 +169,6 @@ class Config(
             stem = file.rpartition("/")[2].removesuffix(".py")
             return f"runs/{stem}-{name}" if name else f"runs/{stem}"
         return f"runs/{self.dataset}"
-
-    @property
-    def sampling_seed(self) -> int:
-        """The seed of the noise of the samples."""
-        return self.seed if self.sample_seed is None else self.sample_seed
 
     def check_replicas(self, replicas: int) -> None:
         """Raises UserError unless the batch sizes and flags fit the number of replicas."""
