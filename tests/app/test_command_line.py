@@ -126,10 +126,8 @@ def parse(*arguments):
             "--critic_pooling=sum requires global pooling, which the critic of "
             "--model=resnet does not",
         ),
-        (["--batch_norm_momentum=1"], "--batch_norm_momentum=1.0 is too large"),
         (["--generator_ema_decay=1"], "--generator_ema_decay=1.0 is too large — give less than 1"),
         (["--precision=float16"], "use one of float32, mixed_bfloat16"),
-        (["--fused_resampling=yes"], "use one of auto, on, off"),
         (["--cache"], "--cache"),
         (["--activation="], "--activation= is unknown — use one of relu, tanh"),
         (["--activation=relu: x"], "--activation=relu: x is unknown — use one of relu, tanh"),

@@ -35,7 +35,6 @@ def warnings(capsys, settings, shape=IMAGES):
         ({"clip_value": 0.1}, "with --penalty=two_sided"),
         ({"learning_rate_end": 0.1, "learning_rate_schedule": "constant"}, "with --learning_rate_"),
         ({"schedule_steps": 9, "learning_rate_schedule": "constant"}, "with --learning_rate_sch"),
-        ({"batch_norm_momentum": 0.9, "generator_normalization": "none"}, "with --generator_norm"),
         ({"model_depth": 5}, "with --model=dcgan"),
     ],
 )
@@ -63,7 +62,7 @@ def test_only_images_and_volumes_can_be_mirrored(capsys):
         {"penalty": "r1,one_sided", "penalty_target": 2.0, "penalty_weight": "1,2"},
         {"penalty": "weight_clipping", "clip_value": 0.1},
         {"generator_ema_half_life": 1000, "generator_ema_ramp": 0.1},
-        {"model": "mlp", "generator_model": "dcgan", "model_depth": 2, "batch_norm_momentum": 0.9},
+        {"model": "mlp", "generator_model": "dcgan", "model_depth": 2},
         {"model": "dcgan", "generator_model": "mlp", "model_depth": 2},
         # Whether an objective of the user has these parameters is checked when it is created.
         {"objective": "own.py:X", "penalty": "none", "penalty_target": 2.0, "clip_value": 0.1},

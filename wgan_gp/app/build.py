@@ -93,7 +93,7 @@ def _design(config: Config, devices: Devices, spec: DataSpec) -> dict[str, Any]:
         "classes": spec.classes,
         "bounded": spec.bounded,
         "condition_size": spec.condition_size,
-        "fused_resampling": devices.use_fused_resampling(config.fused_resampling),
+        "fused_resampling": devices.fuses_resampling,
         **config.design,
         "latent_size": spec.latent_size(config.latent_size),
         **({} if table is None else _columns(table)),
