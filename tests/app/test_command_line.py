@@ -93,8 +93,7 @@ def parse(*arguments):
             "--adversarial_loss=gan is unknown — use one of wasserstein, logistic, hinge",
         ),
         (["--penalty_interval=0"], "--penalty_interval=0 is too small — give at least 1"),
-        (["--clip_value=0"], "--clip_value=0.0 is too small — give more than 0"),
-        (["--drift_weight=-1"], "--drift_weight=-1.0 is too small — give at least 0"),
+        (["--class_weight=0"], "--class_weight=0.0 is too small — give more than 0"),
         (
             ["--critic_normalization=batch"],
             "--critic_normalization=batch makes each score depend on the whole batch, but the "
@@ -104,10 +103,6 @@ def parse(*arguments):
         (
             ["--dataset=swiss_roll", "--model=mlp", "--critic_normalization=instance"],
             "instance does not apply to --model=mlp — use none, layer, group, spectral",
-        ),
-        (
-            ["--conditioning=acgan", "--critic_class_weight=0"],
-            "--critic_class_weight=0 with --conditioning=acgan trains no classifier",
         ),
         (
             ["--model=dcgan", "--conditioning=projection", "--generator_normalization=none"],

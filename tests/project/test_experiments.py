@@ -12,8 +12,9 @@ from absl import flags as absl_flags
 import flags
 from models.design import Design, DesignError
 from studies import synthetic
-from tests.helpers.runs import call_main, make_state, open_run, resolved
+from tests.helpers.runs import LIBRARY, call_main, make_state, open_run, resolved
 from wgan_gp.app import training
+from wgan_gp.app.build import make_objective
 from wgan_gp.app.user_code import loading
 from wgan_gp.config import as_text
 from wgan_gp.writers.writer import MemoryWriter
@@ -140,7 +141,8 @@ def test_the_papers_settings():
     assert cifar.critic_normalization == "none"
     acgan = parse(CONFIGS[0].with_name("cifar10_resnet_acgan.flags"))
     assert cifar.differences(acgan) == {"conditioning": "acgan"}
-    assert (acgan.critic_class_weight, acgan.generator_class_weight) == (1.0, 0.1)
+    objective = make_objective(acgan, LIBRARY)
+    assert (objective.critic_class_weight, objective.generator_class_weight) == (1.0, 0.1)
     for name in ("dcgan_64", "resnet_64"):
         large = parse(CONFIGS[0].with_name(f"{name}.flags"))
         assert (large.image_size, large.model_width, large.train_steps) == (64, 64, 200_000)
