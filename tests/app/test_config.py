@@ -133,8 +133,8 @@ def test_a_saved_configuration_may_lack_settings():
 
 
 def test_two_saved_values_that_exclude_each_other_are_refused_by_the_files_name():
-    saved = {"conditioning": "acgan", "critic_class_weight": 0}
-    with pytest.raises(UserError, match=f"^{ORIGIN} is damaged: --critic_class_weight=0 with --c"):
+    saved = {"train_steps": 5, "stop_step": 6}
+    with pytest.raises(UserError, match=f"^{ORIGIN} is damaged: --stop_step=6 is beyond --train_s"):
         load(saved)
 
 

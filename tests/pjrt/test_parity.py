@@ -81,12 +81,10 @@ RUNS = {
             "generator_ema_decay": 0.9,
         },
     ),
-    # With the default, the gradients would be so small that their rounding errors show.
     "weight_clipping": (
         8,
         {
             "penalty": "weight_clipping",
-            "clip_value": 0.1,
             "learning_rate_schedule": "constant",
             "conditioning": "acgan",
             "optimizer": "lion",

@@ -115,7 +115,7 @@ PROJECTION = {"conditioning": "projection", "critic_normalization": "spectral"}
 DIFFAUGMENT = {"augment": "diffaugment", **PROJECTION}
 RESNET = {"image_size": 32, "model": "resnet"}
 RESNET_ACGAN = {**RESNET, **ACGAN}
-RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "layer"}
+RESNET_LAYER = {**RESNET, "critic_normalization": "layer"}
 
 
 @pytest.mark.slow
@@ -130,7 +130,7 @@ RESNET_FUSED = {**RESNET, "fused_resampling": "on", "critic_normalization": "lay
                 ("critic", ACGAN),
                 ("generator", PROJECTION),
                 ("generator", RESNET_ACGAN),
-                ("critic", RESNET_FUSED),
+                ("critic", RESNET_LAYER),
                 ("critic", {**R3GAN, **RESNET, "model": "r3gan", "model_width": 16}),
             )
         ),

@@ -88,12 +88,6 @@ class Config(
     def __post_init__(self):
         super().__post_init__()
         check_requirements(self)
-        if self.conditioning == "acgan" and not self.critic_class_weight:
-            raise UserError(
-                "--critic_class_weight=0 with --conditioning=acgan trains no classifier, but the "
-                "generator would follow it",
-                "set a positive weight, or use --conditioning=projection",
-            )
         if self.adversarial_loss == "relativistic" and self.generator_batch != self.batch_size:
             raise UserError(
                 f"--generator_batch_size={self.generator_batch} is not --batch_size="

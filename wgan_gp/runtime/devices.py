@@ -81,17 +81,15 @@ class Devices:
         """
         return isinstance(self.strategy, tf.distribute.TPUStrategy) or jit_compile
 
-    def use_fused_resampling(self, setting: str) -> bool:
-        """Returns True if the networks should fuse convolutions with resampling.
+    @property
+    def fuses_resampling(self) -> bool:
+        """True if the networks should fuse convolutions with resampling.
 
-        Fusing does not change the function that a network computes. `auto` fuses where this is
-        known to be faster: on a TPU, by the compiler's estimate, and on a CPU, by measurement (see
-        docs/performance.md for both). It does not fuse on a GPU, where it was not measured.
-
-        Args:
-          setting: The value of --fused_resampling.
+        Fusing does not change the function that a network computes. They do where this is known to
+        be faster: on a TPU, by the compiler's estimate, and on a CPU, by measurement (see
+        docs/performance.md for both); not on a GPU, where it was not measured.
         """
-        return setting == "on" or (setting == "auto" and self.platform != "GPU")
+        return self.platform != "GPU"
 
 
 def _count(replicas: int, device: str) -> str:
