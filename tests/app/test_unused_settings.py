@@ -22,10 +22,6 @@ def warnings(capsys, settings, shape=IMAGES):
     ("settings", "reason"),
     [
         ({"augment_policy": "color"}, "with --augment=none"),
-        ({"augment_penalty": "original"}, "with --augment=none"),
-        ({"ada_target": 0.5}, "with --augment=none"),
-        ({"ada_interval": 50, "augment": "diffaugment"}, "with --augment=diffaugment"),
-        ({"ada_images": 1000}, "with --augment=none"),
         ({"class_weight": 2.0}, "with --conditioning=none"),
         ({"class_weight": 2.0, "conditioning": "projection"}, "with --conditioning=proj"),
         ({"penalty_target": 2.0, "penalty": "r1,r2"}, "with --penalty=r1,r2"),
@@ -55,8 +51,7 @@ def test_only_images_and_volumes_can_be_mirrored(capsys):
     "settings",
     [
         {},
-        {"augment": "ada", "augment_policy": "color", "ada_target": 0.5, "ada_interval": 50},
-        {"augment": "ada", "ada_images": 1000},
+        {"augment": "ada", "augment_policy": "color"},
         {"conditioning": "acgan", "class_weight": 2.0},
         {"penalty": "r1,one_sided", "penalty_target": 2.0, "penalty_weight": "1,2"},
         {"generator_ema_half_life": 1000, "generator_ema_ramp": 0.1},

@@ -289,8 +289,7 @@ def make_step(
     _check_pairs(objective, config, spec)
     if config.augment != "none":
         augmentation = Augmentation(config.transformations, state.augment_probability)
-        original = config.augment_penalty == "original"
-        objective = AugmentedObjective(objective, augmentation, original)
+        objective = AugmentedObjective(objective, augmentation)
     conditions = spec.draw_labels(is_balanced=True)
     if spec.conditions is not None:
         conditions = spec.conditions.table

@@ -161,7 +161,8 @@ def make_trainer(
     actions: list[Hook] = [peers, LockHook(run.directory), ProgressHook(writer)]
     if run.state.augment_probability is not None:
         # Before the checkpoint, which contains the probability.
-        actions.append(AdaHook(config, run.state.augment_probability, probe))
+        images = config.n_critic * config.batch_size
+        actions.append(AdaHook(run.state.augment_probability, probe, images))
     if config.profile_range is not None:
         profiler = on_devices.profiler if on_devices else None
         actions.append(ProfileHook(config.profile_range, run.directory.events, profiler))

@@ -107,12 +107,6 @@ class Config(
                 "held-out data",
                 "omit one of them",
             )
-        if self.augment == "ada" and self.ada_interval % self.steps_per_loop:
-            raise UserError(
-                f"--ada_interval={self.ada_interval} is not a multiple of "
-                f"--steps_per_loop={self.steps_per_loop}",
-                "its probability changes between loops: change one of them",
-            )
         if self.last_step > self.train_steps:
             raise UserError(
                 f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
