@@ -122,7 +122,7 @@ def connect(settings: DeviceSettings) -> Devices:
     elif settings.cpu_replicas > 1:
         strategy = mirror_cpu(settings.cpu_replicas)
     else:
-        gpus = tf.settings.get_visible_devices("GPU")
+        gpus = tf.config.get_visible_devices("GPU")
         strategy = (
             tf.distribute.MirroredStrategy()
             if len(gpus) > 1
