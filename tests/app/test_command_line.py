@@ -130,7 +130,7 @@ def parse(*arguments):
         (["--generator_ema_decay=1"], "--generator_ema_decay=1.0 is too large — give less than 1"),
         (["--precision=float16"], "use one of float32, mixed_bfloat16"),
         (["--fused_resampling=yes"], "use one of auto, on, off"),
-        (["--cache"], "--cache"),
+        (["--scaling"], "--scaling"),
         (["--activation="], "--activation= is unknown — use one of relu, tanh"),
         (["--activation=relu: x"], "--activation=relu: x is unknown — use one of relu, tanh"),
         (
