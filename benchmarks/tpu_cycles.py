@@ -38,7 +38,6 @@ WORK = Work("resnet", 32, 3, 128, batch_size=64, generator_batch_size=128, learn
 OURS = dataclasses.replace(WORK.config, mode="compile")
 VARIANTS = {
     "ours": OURS,
-    "ours, --fused_resampling=off": dataclasses.replace(OURS, fused_resampling="off"),
     "ours, --precision=mixed_bfloat16": dataclasses.replace(OURS, precision="mixed_bfloat16"),
 }
 

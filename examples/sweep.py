@@ -70,7 +70,6 @@ def train(trial, folder):
                 train_steps=RUNGS[-1],
                 stop_step=rung,
                 evaluate_interval=math.gcd(*RUNGS),
-                compare=",".join([*settings, METRIC]),  # for TensorBoard's HParams
                 **settings,
             )
             try:

@@ -42,8 +42,6 @@ class Design:
       critic_pooling: Reduction of the critic's last features over all pixels, "mean" or "sum".
       minibatch_stddev: Number of examples over which the critic computes the standard deviation,
         see minibatch.MinibatchStdDev; 0 for none.
-      batch_norm_momentum: Momentum of the moments in normalization.BatchNormalization.
-      sampling_statistics: "accumulated" or "batch", see normalization.BatchNormalization.
       fused_resampling: Whether to use this form, see convolutions.
       precision: Precision of convolutions and matrix products, "float32" or "mixed_bfloat16".
         Variables, normalization and outputs are float32 in either case.
@@ -68,8 +66,6 @@ class Design:
     critic_normalization: str = "none"
     critic_pooling: str = "mean"
     minibatch_stddev: int = 0
-    batch_norm_momentum: float = 0.99
-    sampling_statistics: str = "accumulated"
     fused_resampling: bool = False
     precision: str = "float32"
 

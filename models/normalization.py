@@ -13,6 +13,7 @@ import tensorflow as tf
 from .design import Design
 
 EPSILON = 1e-5
+MOMENTUM = 0.99  # of accumulated moments: the share that each update keeps, 0.01 in PyTorch's terms
 GROUPS = 32  # as in the paper; fewer if a group would have fewer than four channels
 
 # Maps (features, name of the layer) to normalized features.
@@ -40,12 +41,7 @@ def generator_normalizer(design: Design, labels: Sequence[tf.Tensor] = ()) -> No
             "condition_size": design.condition_size if labels else 0,
         }
         if design.generator_normalization == "batch":
-            layer = BatchNormalization(
-                **sizes,
-                sampling_statistics=design.sampling_statistics,
-                momentum=design.batch_norm_momentum,
-                name=name,
-            )
+            layer = BatchNormalization(**sizes, name=name)
         elif design.generator_normalization == "film" and labels:
             layer = FeatureModulation(**sizes, name=name)
         else:
@@ -184,23 +180,9 @@ class BatchNormalization(ScaleAndOffset):
     pass over the data, as the means of x - c and (x - c)^2, where c is the accumulated mean. The
     variance is the same for any constant c, and is most accurate for a c near the mean.
 
-    All classes and conditions share the moments.
-
-    Args:
-      sampling_statistics: The moments used with training=False. "accumulated": the moments
-        accumulated in training, so that no sample depends on another. "batch": the moments of
-        the current batch, as in the code of arXiv:1704.00028.
-      momentum: Factor of the accumulated moments in each update, 1 - momentum in PyTorch's
-        terms. Only calls with training=True update them.
-      kwargs: Arguments of `ScaleAndOffset`.
+    All classes and conditions share the moments. With training=False, they are those accumulated
+    in training, so that no sample depends on another.
     """
-
-    def __init__(
-        self, *, sampling_statistics: str = "accumulated", momentum: float = 0.99, **kwargs
-    ):
-        super().__init__(**kwargs)
-        self.sampling_statistics = sampling_statistics
-        self.momentum = momentum
 
     def build(self, input_shape):
         super().build(input_shape)
@@ -218,25 +200,18 @@ class BatchNormalization(ScaleAndOffset):
         scale = gamma * tf.math.rsqrt(variance + EPSILON)
         return x * scale + (beta - mean * scale)
 
-    def get_config(self) -> dict:
-        own = {"sampling_statistics": self.sampling_statistics, "momentum": self.momentum}
-        return {**super().get_config(), **own}
-
     def _moments(self, x: tf.Tensor, training: bool) -> tuple[tf.Tensor, tf.Tensor]:
         moving = (self.moving_mean, self.moving_variance)
         accumulated_mean, accumulated_variance = map(tf.convert_to_tensor, moving)
-        if not training and self.sampling_statistics == "accumulated":
+        if not training:
             return accumulated_mean, accumulated_variance
         shifted = x - accumulated_mean
         mean, square = _means_over_replicas([shifted, tf.square(shifted)])
         variance = tf.nn.relu(square - tf.square(mean))  # rounding can make it negative
-        if training:
-            # The values are equal on all replicas, so each writes its own copy.
-            rate = 1.0 - self.momentum
-            self.moving_mean.assign(accumulated_mean + rate * mean)
-            self.moving_variance.assign(
-                accumulated_variance + rate * (variance - accumulated_variance)
-            )
+        # The values are equal on all replicas, so each writes its own copy.
+        rate = 1.0 - MOMENTUM
+        self.moving_mean.assign(accumulated_mean + rate * mean)
+        self.moving_variance.assign(accumulated_variance + rate * (variance - accumulated_variance))
         return accumulated_mean + mean, variance
 
 

@@ -136,7 +136,6 @@ def train(augment: str, seed: int, arguments: argparse.Namespace) -> Result:
             augment=augment,
             augment_policy=arguments.policy,
             train_steps=arguments.steps,
-            ada_images=arguments.ada_images,
             summary_interval=max(50, arguments.steps // 20),
             sample_interval=0,
             checkpoint_interval=500,
@@ -204,7 +203,6 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--steps", type=int, default=3000, help="iterations of each run")
     parser.add_argument("--augment", default="none,diffaugment,ada", help="the augmentations")
     parser.add_argument("--policy", help="--augment_policy of all runs and of the leak test")
-    parser.add_argument("--ada_images", type=int, default=200_000, help="the same setting")
     parser.add_argument("--folder", default="runs/few_images", help="where the runs are kept")
     arguments = parser.parse_args(argv)
     rows = compare(arguments)

@@ -144,7 +144,7 @@ def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None)
       path: The folder, local or gs://.
       model: The network, if it is your own: as `generator` of `train`, a module with a function
         `generator`, or the value of --model.
-      seed: The seed of the samples, as --sample_seed. Default: that of the run.
+      seed: The seed of the samples, as --seed. Default: that of the run.
 
     Returns:
       The generator, whose `sample` returns the samples of --mode=sample.

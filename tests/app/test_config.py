@@ -127,14 +127,14 @@ def test_a_setting_that_requires_another_is_refused(settings, message):
 
 
 def test_a_saved_configuration_may_lack_settings():
-    config = load({"n_critic": 3, "penalty_weight": 5, "sample_class": None})
+    config = load({"n_critic": 3, "penalty_weight": 5, "output": None})
     assert config == Config(n_critic=3, penalty_weight=5.0)
     assert load(as_saved(config)) == config
 
 
 def test_two_saved_values_that_exclude_each_other_are_refused_by_the_files_name():
-    saved = {"conditioning": "acgan", "critic_class_weight": 0}
-    with pytest.raises(UserError, match=f"^{ORIGIN} is damaged: --critic_class_weight=0 with --c"):
+    saved = {"train_steps": 5, "stop_step": 6}
+    with pytest.raises(UserError, match=f"^{ORIGIN} is damaged: --stop_step=6 is beyond --train_s"):
         load(saved)
 
 

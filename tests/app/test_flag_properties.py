@@ -161,7 +161,6 @@ COMBINATIONS = given(
                     "generator_normalization",
                     "generator_channels",
                     "learning_rate_schedule",
-                    "sampling_statistics",
                     "precision",
                     "on_nonfinite",
                 )

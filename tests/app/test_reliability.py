@@ -187,17 +187,6 @@ def test_a_checkpoint_of_another_version_is_refused(saved, tmp_path, monkeypatch
         checkpoints.restore_latest()
 
 
-def test_some_checkpoints_are_kept_permanently(saved, tmp_path):
-    state = saved[0].state
-    for iterations in (range(5, 50, 5), range(50, 60, 5)):  # also by a resumed run
-        checkpoints = Checkpoints(state, str(tmp_path), keep=2, keep_interval=15)
-        for iteration in iterations:
-            state.iteration.assign(iteration)
-            checkpoints.save()
-    names = {path.stem for path in tmp_path.glob("ckpt-*.json")}
-    assert names == {f"ckpt-{step}" for step in (15, 30, 45, 50, 55)}
-
-
 @pytest.mark.slow
 def test_a_run_starts_from_the_checkpoint_of_another(saved, tmp_path):
     shutil.copytree(saved[1].parent, tmp_path / "a")

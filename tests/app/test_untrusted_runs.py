@@ -97,7 +97,7 @@ def planted_value(field):
     if choices:
         return next(each for each in reversed(choices) if each != field.default)
     numbers = {bool: not field.default, int: 8, float: 0.5}
-    special = {"profile_steps": "1,2", "mode": "sample", "compare": "seed"}
+    special = {"profile_steps": "1,2", "mode": "sample"}
     special |= {"output": "planted.npz"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))
@@ -123,10 +123,10 @@ def test_code_that_a_mode_does_not_need_may_have_moved(run):
 
 
 def test_a_setting_that_describes_the_run_is_taken(run):
-    plant(run, evaluate_samples=33, feature_extractor="none", sampling_statistics="batch")
+    plant(run, evaluate_samples=33, feature_extractor="none", activation="tanh")
     config = saved_run.find_run(str(run), {}, LIBRARY).config
     assert (config.evaluate_samples, config.feature_extractor) == (33, "none")
-    assert (config.sampling_statistics, config.model_width) == ("batch", 4)
+    assert (config.activation, config.model_width) == ("tanh", 4)
 
 
 @pytest.mark.parametrize(

@@ -479,7 +479,7 @@ def test_objectives_of_each_form_are_accepted(warnings):
 )
 def test_a_setting_that_an_objective_ignores_is_refused(name, value):
     message = f"^--{name}={value} has no effect: --objective=own.py:X has no parameter {name}"
-    for factory in (losses.GanObjective(), lambda drift_weight: losses.GanObjective()):
+    for factory in (losses.GanObjective(), lambda penalty_target: losses.GanObjective()):
         with pytest.raises(wgan_gp.UserError, match=message):
             check_objective(factory, **{name: value})
     check_objective(losses.GanObjective(), penalty="none")  # for the checks of the critic
@@ -508,12 +508,14 @@ def test_the_defaults_of_an_objective_hold_until_a_flag_is_given():
         given = objective(factory, penalty="r2", penalty_weight=3.0, conditioning="acgan")
         assert (given.penalty, given.penalty_weight) == ("r2", 3.0)
         assert (given.generator_class_weight, given.critic_class_weight) == (0.7, 1.0)
+        heavy = objective(factory, class_weight=4.0, conditioning="acgan")
+        assert (heavy.generator_class_weight, heavy.critic_class_weight) == (0.4, 4.0)
         decayed = objective(factory, penalty_weight_end=0.5, train_steps=100, n_critic=2)
         assert (decayed.penalty_weight_end, decayed.penalty_decay_steps) == (0.5, 200)
 
 
 def test_a_refused_setting_is_shown_as_it_was_given():
-    for name, value in (("critic_class_weight", 2.0), ("penalty_weight", "5.0,0.5")):
+    for name, value in (("class_weight", 2.0), ("penalty_weight", "5.0,0.5")):
         more = {"penalty": "r1,r2"} if name == "penalty_weight" else {}
         with pytest.raises(wgan_gp.UserError, match=f"^--{name}={re.escape(str(value))} has no"):
             check_objective(lambda penalty="none": losses.GanObjective(), **{name: value}, **more)

@@ -518,10 +518,6 @@ def test_bad_sample_conditions_are_one_line(trained, capsys, text):
     ("flag", "message"),
     [
         ("--sample_conditions=1,2,3", "of shape [1, 3], but a condition of this run has 2 numbers"),
-        (
-            "--sample_class=1",
-            "--sample_class=1 is beyond the 0 classes of the run — use --sample_cond",
-        ),
     ],
 )
 def test_errors_name_the_conditions_of_the_run(trained, capsys, flag, message):

@@ -190,7 +190,7 @@ def test_what_cannot_be_held_out_is_one_line(tmp_path):
 def test_ada_holds_out_a_tenth_by_default(tmp_path):
     folder = write_pictures(tmp_path / "x")
     settings = {"dataset": "image_folder", "data_dir": folder, "batch_size": 4}
-    ada = {"augment": "ada", "ada_interval": 4, "steps_per_loop": 2}
+    ada = {"augment": "ada"}
     assert resolved(Config(**settings)).holdout == 0
     assert resolved(Config(**settings, **ada)).holdout == 0.1
     assert resolved(Config(**settings, **ada, test_data_dir=folder)).holdout == 0
@@ -201,7 +201,7 @@ def test_ada_holds_out_a_tenth_by_default(tmp_path):
 def test_ada_trains_on_a_plain_folder(tmp_path, capsys):
     folder = write_pictures(tmp_path / "x")
     settings = {**TINY, "dataset": "image_folder", "data_dir": folder, "batch_size": 4}
-    settings |= {"augment": "ada", "ada_interval": 4, "steps_per_loop": 2, "train_steps": 4}
+    settings |= {"augment": "ada", "train_steps": 100}
     flags = [f"--{name}={value}" for name, value in settings.items()]
     assert call_main(f"--model_dir={tmp_path}/run", *flags) == 0
     said = capsys.readouterr().err

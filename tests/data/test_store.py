@@ -230,6 +230,22 @@ def test_a_silent_holder_in_a_bucket_loses_its_lock(tmp_path, monkeypatch):
     assert not tf.io.gfile.exists(f"{os.path.dirname(path)}/lock-s")
 
 
+def test_a_builder_that_lost_its_lock_writes_no_more(tmp_path):
+    """Another machine took the lock over; its file of the store stays."""
+    path = tmp_path / "lock-s"
+
+    class Losing(Squares):
+        def picture(self, number):
+            if number == 5:
+                path.write_text('{"host": "another", "pid": 5, "token": "new"}')
+            return super().picture(number)
+
+    with pytest.raises(UserError, match=r"no longer holds the lock \S+; process 5 on another"):
+        building.build(Losing(), f"{tmp_path}/s")
+    assert files_in(tmp_path) == ["lock-s", "s.incomplete"]
+    assert files_in(tmp_path / "s.incomplete") == []
+
+
 def test_a_full_disk_is_one_line_and_the_next_start_continues(tmp_path, monkeypatch):
     write = building.write_atomic
 

@@ -585,9 +585,6 @@ def test_samples_meet_conditions(trained, tmp_path, capsys, monkeypatch):
     assert len(found) == 20 and (found["job"] == "pilot").all() and (found["age"] > 40).all()
     assert call_main("--mode=sample", run, conditions) == 2
     assert "add --sample_format=csv or parquet" in capsys.readouterr().err
-    both = ["--sample_format=csv", "--sample_class=1", conditions]
-    assert call_main("--mode=sample", run, *both) == 2
-    assert "--sample_class and --sample_conditions are given" in capsys.readouterr().err
     monkeypatch.setattr(sampling, "_MOST_DRAWN", 5000)
     none = "--sample_conditions=age>40,age<30"
     assert call_main("--mode=sample", run, "--sample_format=csv", none) == 2

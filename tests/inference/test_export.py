@@ -76,7 +76,7 @@ def elsewhere(program, tmp_path, *arguments):
 @pytest.mark.parametrize("name", ["classes", "points"])
 def test_an_export_draws_the_samples_of_this_program(name, runs, tmp_path):
     """Tests both signatures and the Keras file of an export that two replicas wrote."""
-    expected = draw(runs[name], tmp_path, "--sample_seed=5", "--num_samples=23")
+    expected = draw(runs[name], tmp_path, "--seed=5", "--num_samples=23")
     folder = use("export", runs[name], tmp_path / "out", "--cpu_replicas=2")
     signatures = tf.saved_model.load(f"{folder}/saved_model").signatures
     seed = {"seed": tf.constant(5, tf.int64), "count": tf.constant(23)}
@@ -163,7 +163,7 @@ def test_every_signature_refuses_conditions_that_are_not_finite(value):
 
 @pytest.mark.slow
 def test_a_class_is_the_same_class_everywhere(runs, tmp_path):
-    of_class = draw(runs["classes"], tmp_path, "--sample_class=3", "--num_samples=4")
+    of_class = draw(runs["classes"], tmp_path, "--sample_conditions=3", "--num_samples=4")
     in_turn = draw(runs["classes"], tmp_path, "--num_samples=40")
     np.testing.assert_array_equal(in_turn["labels"], np.arange(40) % 10)
     np.testing.assert_array_equal(of_class["labels"], np.full(4, 3))
@@ -202,23 +202,6 @@ def test_labels_change_samples_after_a_short_run(runs):
     latents = tf.constant(np.random.default_rng(0).standard_normal([16, 8]), tf.float32)
     zeros, ones = (np.array(generator([latents, tf.fill([16], label)])) for label in (0, 1))
     assert np.abs(zeros - ones).reshape(16, -1).max(axis=1).min() > 1e-5
-
-
-@pytest.mark.slow
-def test_an_exported_batch_has_statistics_of_its_own(runs, tmp_path):
-    """docs/sampling.md: one call is one batch, where this program draws 128 at a time."""
-    of_batch = "--sampling_statistics=batch"
-    expected = draw(runs["classes"], tmp_path, of_batch, "--num_samples=128")["samples"]
-    folder = use("export", runs["classes"], tmp_path / "out", of_batch)
-    signature = tf.saved_model.load(str(folder / "saved_model")).signatures["seed"]
-    whole, part = (
-        signature(seed=tf.constant(0, tf.int64), count=tf.constant(count), label=tf.constant(-1))[
-            "samples"
-        ]
-        for count in (128, 16)
-    )
-    np.testing.assert_allclose(whole, expected, atol=1e-5)
-    assert np.abs(part - expected[:16]).max() > 1e-3
 
 
 @pytest.mark.slow
@@ -278,7 +261,7 @@ def test_the_documented_conversions_have_the_samples_of_tensorflow(name, runs, t
         ("dcgan", 28, {"precision": "mixed_bfloat16"}),
         ("dcgan", 8, {"generator_normalization": "none", "activation": "tanh"}),
         ("resnet", 32, {"classes": 3, "conditioning": "acgan", "fused_resampling": True}),
-        ("dcgan", 8, {"sampling_statistics": "batch"}),
+        ("dcgan", 8, {}),
     ],
 )
 def test_every_generator_can_be_kept_in_a_keras_file(name, size, choices, tmp_path):
@@ -299,7 +282,7 @@ def test_every_generator_can_be_kept_in_a_keras_file(name, size, choices, tmp_pa
 
 
 def test_an_archive_holds_the_samples_and_what_they_were_made_of(runs, tmp_path):
-    found = draw(runs["digits"], tmp_path, "--num_samples=200", "--sample_seed=9")
+    found = draw(runs["digits"], tmp_path, "--num_samples=200", "--seed=9")
     assert found.keys() == {"samples", "latents", "seed", "iteration"}
     assert (found["seed"], found["iteration"]) == (9, 5)
     assert found["samples"].shape == (200, 8, 8, 1) and found["samples"].dtype == np.float32
@@ -312,7 +295,7 @@ def test_an_archive_holds_the_samples_and_what_they_were_made_of(runs, tmp_path)
 def test_another_seed_gives_other_samples_and_its_own_by_default(runs, tmp_path):
     one, other, of_run, zero = (
         draw(runs["digits"], tmp_path, "--num_samples=8", *seed)["samples"]
-        for seed in (["--sample_seed=1"], ["--sample_seed=2"], [], ["--sample_seed=0"])
+        for seed in (["--seed=1"], ["--seed=2"], [], ["--seed=0"])
     )
     assert np.abs(one - other).reshape(8, -1).max(axis=1).min() > 1e-3
     np.testing.assert_array_equal(of_run, zero)
@@ -361,9 +344,9 @@ def test_the_grid_by_default_is_in_the_run_and_named_last(name, runs, capsys):
 
 @pytest.mark.slow
 def test_an_interpolation_goes_from_samples_to_samples(runs, tmp_path):
-    options = ["--sample_format=interpolation", "--num_samples=20", "--sample_class=4"]
+    options = ["--sample_format=interpolation", "--num_samples=20", "--sample_conditions=4"]
     path = use("sample", runs["classes"], tmp_path / "between.png", *options)
-    samples = draw(runs["classes"], tmp_path, "--num_samples=6", "--sample_class=4")["samples"]
+    samples = draw(runs["classes"], tmp_path, "--num_samples=6", "--sample_conditions=4")["samples"]
     picture = decoded(path)
     assert picture.shape == (3 * 34, 8 * 34, 1)  # 20 in rows of 8
     for row in range(3):
@@ -403,10 +386,15 @@ def test_latents_in_between_are_distributed_as_those_trained_on():
         (
             "sample",
             "digits",
-            ["--sample_class=0"],
-            "--sample_class=0 is beyond the 0 classes of the run — omit it",
+            ["--sample_conditions=0"],
+            "--sample_conditions=0: the networks of this run take no conditions — omit it",
         ),
-        ("sample", "classes", ["--sample_class=10"], "is beyond the 10 classes of the run — give"),
+        (
+            "sample",
+            "classes",
+            ["--sample_conditions=10"],
+            "is none of the 10 classes of the run — give 0 to 9",
+        ),
         ("sample", "points", ["--sample_format=png"], "but this run generates points"),
         ("sample", "digits", ["--output=a.txt"], "--output=a.txt does not end in .png, which"),
         ("sample", "digits", ["--sample_format=grid", "--output=a.npz"], "not end in .png, which"),

@@ -71,12 +71,12 @@ def test_samples_are_those_of_the_program_bit_for_bit(name, runs, tmp_path):
     model = wgan_gp.load(str(folder))
     expected = samples_of(runs[name], tmp_path / "a.npy")
     np.testing.assert_array_equal(model.sample(23), expected)
-    expected = samples_of(runs[name], tmp_path / "b.npy", "--sample_seed=5")
+    expected = samples_of(runs[name], tmp_path / "b.npy", "--seed=5")
     np.testing.assert_array_equal(wgan_gp.load(str(folder), seed=5).sample(23), expected)
-    seeded = export(runs[name], tmp_path / "seeded", "--sample_seed=5")
+    seeded = export(runs[name], tmp_path / "seeded", "--seed=5")
     np.testing.assert_array_equal(wgan_gp.load(str(seeded)).sample(23), expected)
     if name == "classes":
-        expected = samples_of(runs[name], tmp_path / "c.npy", "--sample_class=3")
+        expected = samples_of(runs[name], tmp_path / "c.npy", "--sample_conditions=3")
         np.testing.assert_array_equal(model.sample(23, 3), expected)
     for label in (-1, 10 if name == "classes" else 0):
         with pytest.raises(UserError, match=f"label={label} is not a class of the generator"):
@@ -207,7 +207,7 @@ def test_a_run_directory_is_not_an_export(runs):
             {"model": "dcgan", "precision": "mixed_bfloat16", "conditioning": "projection"},
         ),
         ((8, 8, 1), {"model": "dcgan", "generator_model": "mlp", "critic_normalization": "layer"}),
-        ((8, 8, 1), {"model": "dcgan", "sampling_statistics": "batch", "seed": 3}),
+        ((8, 8, 1), {"model": "dcgan", "seed": 3}),
     ],
 )
 def test_every_network_is_loaded_bit_for_bit(shape, settings, tmp_path):

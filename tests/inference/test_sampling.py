@@ -41,19 +41,6 @@ def test_samples_do_not_depend_on_count_batch_or_replicas():
 
 
 @pytest.mark.slow
-def test_batch_statistics_are_those_of_the_batch_on_any_number_of_replicas():
-    choices = {"sampling_statistics": "batch"}
-    expected = make_sampler(1, **choices).sample(16)
-    np.testing.assert_allclose(make_sampler(4, **choices).sample(16), expected, atol=1e-5)
-    # Not the accumulated ones, and of this batch: a larger one gives others.
-    assert np.abs(make_sampler(1).sample(16) - expected).max() > 0.01
-    assert np.abs(make_sampler(1, 16, **choices).sample(16) - expected).max() > 0.001
-    # Sampling changes nothing.
-    sampler = make_sampler(1, **choices)
-    np.testing.assert_array_equal(sampler.sample(16), sampler.sample(16))
-
-
-@pytest.mark.slow
 def test_classes_come_in_turn_or_as_asked_for():
     sampler = make_sampler(1, classes=3, conditioning="acgan")
     in_turn = sampler.sample(12)
@@ -141,9 +128,9 @@ def test_each_class_or_given_condition_has_a_column(classes, label, given, colum
         levels = number / 32 if label is None else np.full(count, label / 32)
         return np.broadcast_to(levels[:, None, None, None], [count, 8, 8, 1])
 
-    settings = SamplingSettings(sample_class=label, num_samples=48)
+    settings = SamplingSettings(num_samples=48)
     sampler = types.SimpleNamespace(classes=classes, conditions=None, sample=sample)
-    picture = sample_files._overview(settings, sampler, None, conditions)
+    picture = sample_files._overview(settings, sampler, None, conditions, label)
     tile = 32 + GAP_PIXELS
     assert picture.shape[1] == columns * tile
     tiles = picture[::tile, ::tile, 0].astype(int)

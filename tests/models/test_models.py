@@ -376,8 +376,6 @@ def test_build_and_check_accept_all_settings():
         "critic_pooling": "mean",
         "attention": 0,
         "minibatch_stddev": 2,
-        "batch_norm_momentum": 0.9,
-        "sampling_statistics": "batch",
         "precision": "float32",
     }
     assert set(settings) == set(config.NetworkSettings().design)

@@ -210,7 +210,7 @@ def gradients_of(replicas, network):
     """Returns samples or scores of 12 examples, and gradients summed over the replicas."""
     strategy = strategy_over(replicas)
     with strategy.scope():
-        pair = build("conv1d", (20, 2), critic_normalization="layer", batch_norm_momentum=0.5)
+        pair = build("conv1d", (20, 2), critic_normalization="layer")
     model = pair[network == "critic"]
     inputs = random(12, 20, 2) if network == "critic" else random(12, LATENTS)
     share = 12 // replicas

@@ -85,12 +85,13 @@ def test_the_slice_and_the_devices_get_the_same_operations(executed, cache, sett
 
 @pytest.mark.slow
 def test_only_a_gpu_gets_other_operations(executed, monkeypatch):
-    """They are those of --fused_resampling=off; see `Devices.use_fused_resampling`."""
+    """They do not fuse resampling; see `Devices.fuses_resampling`."""
     connect = devices.connect
     monkeypatch.setattr(
         devices, "connect", lambda config: dataclasses.replace(connect(config), platform="GPU")
     )
     settings = {"dataset": "digits", "image_size": "32", "model": "resnet"}
     on_gpu = executed(**settings)
-    assert on_gpu == compiled(**settings, fused_resampling="off")
     assert on_gpu != compiled(**settings)
+    monkeypatch.setattr(devices.Devices, "fuses_resampling", False)
+    assert on_gpu == compiled(**settings)

@@ -11,10 +11,10 @@ from absl import flags as absl_flags
 
 import flags
 from models.design import Design, DesignError
-from models.normalization import BatchNormalization
 from studies import synthetic
-from tests.helpers.runs import call_main, make_state, open_run, resolved
+from tests.helpers.runs import LIBRARY, call_main, make_state, open_run, resolved
 from wgan_gp.app import training
+from wgan_gp.app.build import make_objective
 from wgan_gp.app.user_code import loading
 from wgan_gp.config import as_text
 from wgan_gp.writers.writer import MemoryWriter
@@ -138,10 +138,11 @@ def test_the_papers_settings():
     assert cifar.critic_learning_rate == cifar.generator_learning_rate == 2e-4
     assert (cifar.beta_1, cifar.beta_2, cifar.penalty_weight) == (0.0, 0.9, 10.0)
     assert (cifar.train_steps, cifar.learning_rate_schedule) == (100_000, "linear")
-    assert (cifar.sampling_statistics, cifar.critic_normalization) == ("batch", "none")
+    assert cifar.critic_normalization == "none"
     acgan = parse(CONFIGS[0].with_name("cifar10_resnet_acgan.flags"))
     assert cifar.differences(acgan) == {"conditioning": "acgan"}
-    assert (acgan.critic_class_weight, acgan.generator_class_weight) == (1.0, 0.1)
+    objective = make_objective(acgan, LIBRARY)
+    assert (objective.critic_class_weight, objective.generator_class_weight) == (1.0, 0.1)
     for name in ("dcgan_64", "resnet_64"):
         large = parse(CONFIGS[0].with_name(f"{name}.flags"))
         assert (large.image_size, large.model_width, large.train_steps) == (64, 64, 200_000)
@@ -208,15 +209,9 @@ def test_the_settings_of_the_re_implementation_with_a_published_fid():
         "--critic_pooling: mean -> sum",
         "--random_flips: off -> on",
         "--dequantization: on -> off",
-        "--batch_norm_momentum: 0.99 -> 0.9",
     }
-    assert best.sampling_statistics == "accumulated"
     state = make_state(parse(path, **SMALL), tf.distribute.get_strategy())
     assert state.critic.get_layer("sum").scale == 64  # 8x8 pixels
-    norms = [layer for layer in state.generator.layers if isinstance(layer, BatchNormalization)]
-    # Three blocks of two and one behind them; PyTorch's momentum of 0.1.
-    assert [layer.momentum for layer in norms] == [0.9] * 7
-    assert {layer.sampling_statistics for layer in norms} == {"accumulated"}
 
 
 SIGNALS = ROOT / "examples" / "signals" / "damped_sines"

@@ -29,16 +29,13 @@ def devices_over(strategy, platform="CPU"):
         ({}, [], True),
         ({}, ["GPU:0"], False),
         ({"tpu": "my-tpu"}, ["GPU:0"], True),
-        ({"mode": "compile"}, ["GPU:0"], True),
-        ({"fused_resampling": "on"}, ["GPU:0"], True),
-        ({"fused_resampling": "off"}, [], False),
     ],
 )
 def test_resampling_is_fused_where_fusing_is_faster(settings, gpus, expected, monkeypatch):
     monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: gpus)
     config = Config(**settings)
     devices = devices_over(strategy_over(1), find_platform(config))
-    assert devices.use_fused_resampling(config.fused_resampling) == expected
+    assert devices.fuses_resampling == expected
 
 
 @pytest.mark.parametrize("jit_compile", ["auto", "off"])

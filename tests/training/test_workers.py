@@ -26,6 +26,7 @@ from tests.helpers.runs import (
 from tests.training import worker
 from tests.training.worker import weights_of
 from wgan_gp.app import training
+from wgan_gp.app.connection import equal_settings
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run_errors import explain_error
 from wgan_gp.config import Config, as_text
@@ -384,7 +385,8 @@ def test_processes_with_different_directories_are_refused(tmp_path):
 def gathered_numbers(config):
     """Returns all numbers that `check_same_flags` gathers from a process."""
     found = []
-    workers.check_same_flags(FakePeers(lambda numbers: found.append(numbers) or numbers), config)
+    peers = FakePeers(lambda numbers: found.append(numbers) or numbers)
+    workers.check_same_flags(peers, equal_settings(config))
     return found
 
 
@@ -397,19 +399,19 @@ def test_every_flag_that_must_be_equal_is_compared():
         numbers_of_other = gathered_numbers(other)
         peers = FakePeers(lambda numbers, queue=numbers_of_other: queue.pop(0))
         if field.metadata["per_process"]:
-            workers.check_same_flags(peers, base)
+            workers.check_same_flags(peers, equal_settings(base))
             continue
         value = re.escape(f"--{field.name}={as_text(getattr(base, field.name))}")
         with pytest.raises(
             UserError, match=rf"different flags \(this process: {value}\) — start the"
         ):
-            workers.check_same_flags(peers, base)
+            workers.check_same_flags(peers, equal_settings(base))
 
 
 def test_another_version_of_the_program_is_refused():
     peers = FakePeers(lambda numbers: [numbers[0] + 1])
     with pytest.raises(UserError, match=r"run different versions of this program .* — install the"):
-        workers.check_same_flags(peers, Config())
+        workers.check_same_flags(peers, equal_settings(Config()))
 
 
 def test_flags_are_compared_before_anything_is_created(tmp_path, monkeypatch):

@@ -93,7 +93,7 @@ def _design(config: Config, devices: Devices, spec: DataSpec) -> dict[str, Any]:
         "classes": spec.classes,
         "bounded": spec.bounded,
         "condition_size": spec.condition_size,
-        "fused_resampling": devices.use_fused_resampling(config.fused_resampling),
+        "fused_resampling": devices.fuses_resampling,
         **config.design,
         "latent_size": spec.latent_size(config.latent_size),
         **({} if table is None else _columns(table)),
@@ -116,7 +116,7 @@ def make_sampler(config: Config, devices: Devices, generator: Any, spec: DataSpe
         generator,
         devices.strategy,
         latent_size=spec.latent_size(config.latent_size),
-        seed=config.sampling_seed,
+        seed=config.seed,
         classes=spec.classes,
         conditions=spec.conditions if labels is None else labels,
     )
@@ -138,20 +138,22 @@ def make_objective(config: Config, library: Library, *, every_step: bool = False
     """
     fields = dataclasses.fields(ObjectiveSettings)
     settings = {field.name: getattr(config, field.name) for field in fields}
+    of_flags: dict[str, Any] = {field.name: field.default for field in fields}
     given = {
-        field.name: settings[field.name]
-        for field in fields
-        if settings[field.name] != field.default
+        name: f"--{name}={value}" for name, value in settings.items() if value != of_flags[name]
     }
+    if flag := given.pop("class_weight", None):
+        given |= dict.fromkeys(_class_weights(1.0), flag)
     settings["penalty_weight"] = config.penalty_weights
     settings["penalty_decay_steps"] = config.schedule_length * config.n_critic
-    if config.conditioning != "acgan":  # the critic does not classify
-        settings |= {"critic_class_weight": 0.0, "generator_class_weight": 0.0}
+    weight = settings.pop("class_weight")
+    # Without acgan, the critic does not classify.
+    settings |= _class_weights(weight if config.conditioning == "acgan" else 0.0)
     if every_step:
         settings["penalty_interval"] = 1
     if library.objective is None:
         return typing.cast(Objective, losses.GanObjective(**settings))
-    of_flags = {field.name: field.default for field in fields}
+    of_flags |= _class_weights(of_flags["class_weight"])
     defaults = {
         field.name: (field.default, of_flags.get(field.name, field.default))
         for field in dataclasses.fields(losses.GanObjective)
@@ -164,6 +166,11 @@ def make_objective(config: Config, library: Library, *, every_step: bool = False
         defaults=defaults,
     )
     return objective.without_lazy_penalty() if every_step else objective
+
+
+def _class_weights(weight: float) -> dict[str, float]:
+    """Returns the parameters of an objective that follow from --class_weight."""
+    return {"critic_class_weight": weight, "generator_class_weight": 0.1 * weight}
 
 
 def make_loop(
@@ -282,8 +289,7 @@ def make_step(
     _check_pairs(objective, config, spec)
     if config.augment != "none":
         augmentation = Augmentation(config.transformations, state.augment_probability)
-        original = config.augment_penalty == "original"
-        objective = AugmentedObjective(objective, augmentation, original)
+        objective = AugmentedObjective(objective, augmentation)
     conditions = spec.draw_labels(is_balanced=True)
     if spec.conditions is not None:
         conditions = spec.conditions.table

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib.util
 import typing
+from typing import Any
 
 from absl import logging
 
@@ -21,12 +23,14 @@ def connect(config: Config) -> Devices:
     """Connects to the devices that the configuration selects.
 
     Raises:
-      UserError: See `runtime.devices.connect` and `pjrt.devices.connect`.
+      UserError: See `runtime.devices.connect` and `pjrt.devices.connect`; or the other processes
+        have other flags, or the batch sizes do not fit the number of replicas.
     """
     if choose_runtime(config) == "pjrt":
         devices = _connect_jax(config)
     else:
         devices = _connect_tensorflow(config)
+    _check(devices, config)
     if devices.platform == "CPU":
         for unused in unused_devices(config):
             logging.warning(str(unused))
@@ -112,11 +116,13 @@ def connect_for_inference(config: Config) -> Devices:
       UserError: See `runtime.devices.connect` and `pjrt.devices.connect_for_inference`.
     """
     if choose_runtime(config) == "tensorflow":
-        return _connect_tensorflow(config)
+        devices = _connect_tensorflow(config)
+        _check(devices, config)
+        return devices
     _check_pjrt(config)
-    from ..pjrt import devices  # noqa: PLC0415
+    from ..pjrt.devices import connect_for_inference as connect_jax  # noqa: PLC0415
 
-    return devices.connect_for_inference(config)
+    return connect_jax(config)
 
 
 def tpu_of_tensorflow(config: Config) -> str | None:
@@ -141,6 +147,21 @@ def check_jax(purpose: str, install: str = pjrt.INSTALL) -> None:
         raise UserError(
             f"{purpose} cannot use jax {version} ({reason(error)})", pjrt.INSTALL
         ) from error
+
+
+def _check(devices: Devices, config: Config) -> None:
+    """Raises UserError if the processes have other flags, or the devices do not fit the batches."""
+    from ..runtime.cluster import check_same_flags  # noqa: PLC0415
+
+    if devices.peers is not None:
+        check_same_flags(devices.peers, equal_settings(config))
+    config.check_replicas(devices.replicas)
+
+
+def equal_settings(config: Config) -> dict[str, Any]:
+    """Returns the settings that must be equal in all processes, by name."""
+    fields = dataclasses.fields(config)
+    return {f.name: getattr(config, f.name) for f in fields if not f.metadata["per_process"]}
 
 
 def _connect_tensorflow(config: Config) -> Devices:

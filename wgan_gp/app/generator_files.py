@@ -148,7 +148,7 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
     # Not the path of the file
     name = PYTHON if "generator" in own else config.generator_model or config.model
     settings = {name: getattr(config, name) for name in sorted(_SETTINGS)}
-    settings |= {"seed": config.sampling_seed, "model": name, "generator_model": name}
+    settings |= {"model": name, "generator_model": name}
     of_critic = {name: getattr(config, name) for name in sorted(_CRITIC_SETTINGS)}
     of_critic["model"] = PYTHON if "critic" in own else config.model
     # The fingerprint of the data does not concern other people, nor do all of its conditions.
@@ -246,7 +246,7 @@ def _read_config(folder: str, path: str, seed: int | None) -> tuple[Config, Conf
     for name in _CRITIC_SETTINGS & set(of_critic):
         settings[name] = of_critic[name]
     critic = load_dataclass(Config, settings, path, _REMEDY)
-    return (config if seed is None else dataclasses.replace(config, sample_seed=seed)), critic
+    return (config if seed is None else dataclasses.replace(config, seed=seed)), critic
 
 
 def _read(folder: str, path: str) -> dict[str, Any]:

@@ -101,7 +101,6 @@ def open_run(
             directory.checkpoints,
             writes=devices.cluster.is_chief,
             keep=config.keep_checkpoints,
-            keep_interval=config.keep_checkpoint_interval,
             origin=None
             if config.restore_from is None
             else Origin(config.restore_from, config.checkpoint, config.restore),

@@ -53,7 +53,7 @@ def explain_error(error: tf.errors.OpError, config: Config, cluster: Cluster) ->
         isinstance(error, tf.errors.InternalError) and "ollective" in error.message
     )
     if cluster.has_peers and peer_is_lost:
-        return lost_peer(f"{type(error).__name__}: {reason(error)}", config)
+        return lost_peer(f"{type(error).__name__}: {reason(error)}")
     if isinstance(error, tf.errors.ResourceExhaustedError):
         return UserError(
             f"the run does not fit in memory ({reason(error)})",

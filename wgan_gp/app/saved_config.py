@@ -142,7 +142,7 @@ def check_use(
       given: The settings of the command line.
       config: The result of `merge`, with the hashes of the user's files.
     """
-    decided = {*saved.of_run, *given}
+    decided = {*saved.of_run, *given} - {"seed"}  # here, it is that of the samples
     changes = {n: old for n, old in config.differences(saved).items() if n in decided}
     if changes:
         raise _other_run(directory, config, changes, "omit these flags")

@@ -11,7 +11,7 @@ from typing import Any
 from absl import logging
 
 from .. import losses
-from ..config import Config
+from ..config import Config, settings_with
 from ..config.ranking import MINIMIZED
 from ..data.data_record import DataRecord, check_data, use_record
 from ..data.datasets import Dataset
@@ -35,7 +35,7 @@ from ..training.trainer import Trainer
 from ..writers.console import ConsoleWriter
 from ..writers.files import EvaluationFileWriter, ImageFileWriter, JsonlWriter
 from ..writers.notebook import NotebookWriter
-from ..writers.tensorboard import TensorBoardWriter, compared_settings
+from ..writers.tensorboard import TensorBoardWriter
 from ..writers.writer import Writer, Writers
 from .build import make_loop, make_objective, make_step
 from .library import Library
@@ -161,7 +161,8 @@ def make_trainer(
     actions: list[Hook] = [peers, LockHook(run.directory), ProgressHook(writer)]
     if run.state.augment_probability is not None:
         # Before the checkpoint, which contains the probability.
-        actions.append(AdaHook(config, run.state.augment_probability, probe))
+        images = config.n_critic * config.batch_size
+        actions.append(AdaHook(run.state.augment_probability, probe, images))
     if config.profile_range is not None:
         profiler = on_devices.profiler if on_devices else None
         actions.append(ProfileHook(config.profile_range, run.directory.events, profiler))
@@ -223,14 +224,23 @@ def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
     )
 
 
+def compared_settings(config: Config) -> dict[str, str | float]:
+    """Returns the settings in which HParams compares a run with others, by name.
+
+    A setting that is None has the value "default".
+    """
+    values = {name: getattr(config, name) for name in settings_with("compared", config)}
+    return {name: "default" if value is None else value for name, value in values.items()}
+
+
 def compared_metrics(run: Run) -> list[str]:
     """Returns the tags of further metrics in which HParams compares a run with others."""
-    config, found = run.config, [name for name in run.config.compared if "/" in name]
-    if config.evaluate_interval:
-        kind, *_ = kinds_of_metrics(config, len(run.dataset.spec.example_shape))
-        named = [config.keep_best, config.patience and config.patience[0], *MINIMIZED[kind][:2]]
-        found += [f"evaluation/{name}" for name in named if name]
-    return list(dict.fromkeys(found))
+    config = run.config
+    if not config.evaluate_interval:
+        return []
+    kind, *_ = kinds_of_metrics(config, len(run.dataset.spec.example_shape))
+    named = [config.keep_best, config.patience and config.patience[0], *MINIMIZED[kind][:2]]
+    return [f"evaluation/{name}" for name in dict.fromkeys(named) if name]
 
 
 def make_writer(run: Run, critic_terms: Sequence[str], metadata: Mapping[str, Any]) -> Writer:

@@ -49,38 +49,6 @@ class AugmentationSettings(Section):
         kind="training",
         applies={"augment": ("diffaugment", "ada")},
     )
-    augment_penalty: str = setting(
-        "transformed",
-        "Examples with respect to which the penalty takes the critic's gradient, with --augment: "
-        "transformed; or original (before their transformation, as in the code of StyleGAN2-ADA "
-        "and R3GAN).",
-        choices=("transformed", "original"),
-        kind="training",
-        applies={"augment": ("diffaugment", "ada")},
-    )
-    ada_target: float = setting(
-        0.25,
-        "Share of the critic's estimated distance that may be missing on held-out examples before "
-        "ada raises its probability.",
-        minimum=0,
-        below=1,
-        kind="training",
-        applies={"augment": ("ada",)},
-    )
-    ada_interval: int = setting(
-        100,
-        "Iterations between two updates of ada's probability, a multiple of --steps_per_loop.",
-        minimum=1,
-        kind="training",
-        applies={"augment": ("ada",)},
-    )
-    ada_images: int = setting(
-        500_000,
-        "Number of real images in which ada's probability can rise from 0 to 1.",
-        minimum=1,
-        kind="training",
-        applies={"augment": ("ada",)},
-    )
 
     @property
     def transformations(self) -> tuple[str, ...]:

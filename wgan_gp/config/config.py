@@ -18,7 +18,6 @@ from .settings import (
     SAVED_RUN_MODES,
     Section,
     check_requirements,
-    has_flag,
     recorded,
     setting,
     settings_with,
@@ -89,12 +88,6 @@ class Config(
     def __post_init__(self):
         super().__post_init__()
         check_requirements(self)
-        if self.conditioning == "acgan" and not self.critic_class_weight:
-            raise UserError(
-                "--critic_class_weight=0 with --conditioning=acgan trains no classifier, but the "
-                "generator would follow it",
-                "set a positive weight, or use --conditioning=projection",
-            )
         if self.adversarial_loss == "relativistic" and self.generator_batch != self.batch_size:
             raise UserError(
                 f"--generator_batch_size={self.generator_batch} is not --batch_size="
@@ -114,12 +107,6 @@ class Config(
                 "held-out data",
                 "omit one of them",
             )
-        if self.augment == "ada" and self.ada_interval % self.steps_per_loop:
-            raise UserError(
-                f"--ada_interval={self.ada_interval} is not a multiple of "
-                f"--steps_per_loop={self.steps_per_loop}",
-                "its probability changes between loops: change one of them",
-            )
         if self.last_step > self.train_steps:
             raise UserError(
                 f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
@@ -132,22 +119,10 @@ class Config(
                 "start a new run from it, with --restore_from=RUN and another --model_dir",
             )
         self.check_optimizer()
-        self._check_compared()
         self.check_ranking()
         self.check_comparison()
         _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
-
-    def _check_compared(self) -> None:
-        """Raises UserError if --compare contains a name that is neither a setting nor a metric."""
-        known = {field.name for field in dataclasses.fields(self) if has_flag(field)}
-        for name in self.compared:
-            if "/" not in name and name not in known:
-                raise UserError(
-                    f"--compare={shorten(self.compare or '')} contains {shorten(repr(name))}, "
-                    "which is not a setting",
-                    "give names of flags, or tags of metrics such as evaluation/fid",
-                )
 
     @property
     def profile_range(self) -> tuple[int, int] | None:
@@ -182,11 +157,6 @@ class Config(
             stem = file.rpartition("/")[2].removesuffix(".py")
             return f"runs/{stem}-{name}" if name else f"runs/{stem}"
         return f"runs/{self.dataset}"
-
-    @property
-    def sampling_seed(self) -> int:
-        """The seed of the noise of the samples."""
-        return self.seed if self.sample_seed is None else self.sample_seed
 
     def check_replicas(self, replicas: int) -> None:
         """Raises UserError unless the batch sizes and flags fit the number of replicas."""

@@ -112,15 +112,6 @@ class NetworkSettings(Section):
         maximum=1024,
         kind="networks",
     )
-    batch_norm_momentum: float = setting(
-        0.99,
-        "Momentum of the accumulated moments of the generator's batch normalization: the share "
-        "that each update keeps (1 minus PyTorch's momentum).",
-        minimum=0,
-        below=1,
-        kind="networks",
-        applies={"generator_normalization": ("batch",)},
-    )
     conditioning: str = setting(
         "none",
         "Use of the dataset's labels or continuous conditions: none; acgan, in which the critic "
@@ -138,29 +129,12 @@ class NetworkSettings(Section):
         maximum=65_536,
         kind="networks",
     )
-    sampling_statistics: str = setting(
-        "accumulated",
-        "Moments of the generator's batch normalization when sampling: accumulated during "
-        "training, or those of each batch of samples (batch).",
-        choices=("accumulated", "batch"),
-        kind="networks",
-        applies={"generator_normalization": ("batch",)},
-        resume=True,
-    )
     precision: str = setting(
         "float32",
         "Precision of convolutions and matrix products: float32 or mixed_bfloat16 "
         "(docs/performance.md).",
         choices=("float32", "mixed_bfloat16"),
         kind="networks",
-    )
-    fused_resampling: str = setting(
-        "auto",
-        "Compute a convolution of resnet and its resampling as one operation: auto (on, except on "
-        "a GPU), on or off. The function and the weights are the same.",
-        choices=("auto", "on", "off"),
-        kind="place",
-        per_process=False,
     )
 
     def __post_init__(self):
@@ -185,6 +159,5 @@ class NetworkSettings(Section):
     @property
     def design(self) -> dict[str, Any]:
         """The settings as arguments of `check` and `build` of a registry of networks."""
-        names = {field.name for field in dataclasses.fields(NetworkSettings)}
-        names -= {"fused_resampling"}  # it depends on the devices
-        return {name: getattr(self, name) for name in sorted(names)}
+        names = sorted(field.name for field in dataclasses.fields(NetworkSettings))
+        return {name: getattr(self, name) for name in names}

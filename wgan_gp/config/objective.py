@@ -87,7 +87,7 @@ def parse_weight(name: str, value: Any) -> float | str:
 class ObjectiveSettings(Section):
     """The losses; docs/losses.md has the equation and the paper of each.
 
-    The names are those of the parameters of losses.GanObjective.
+    Except for class_weight, the names are those of the parameters of losses.GanObjective.
     """
 
     adversarial_loss: str = setting(
@@ -138,30 +138,11 @@ class ObjectiveSettings(Section):
         kind="training",
         applies={"penalty": GRADIENT_PENALTIES},
     )
-    clip_value: float = setting(
-        0.01,
-        "Largest absolute weight that weight_clipping permits in the critic.",
-        above=0,
-        kind="training",
-        applies={"penalty": ("weight_clipping",)},
-    )
-    drift_weight: float = setting(
-        0.0,
-        "Weight of D(real)^2, which keeps scores near 0 (0.001 in ProGAN).",
-        minimum=0,
-        kind="training",
-    )
-    critic_class_weight: float = setting(
+    class_weight: float = setting(
         1.0,
-        "Weight of acgan's cross-entropy on real images in the critic's loss.",
-        minimum=0,
-        kind="training",
-        applies={"conditioning": ("acgan",)},
-    )
-    generator_class_weight: float = setting(
-        0.1,
-        "Weight of acgan's cross-entropy on samples in the generator's loss.",
-        minimum=0,
+        "Weight of acgan's cross-entropy on real images in the critic's loss; on samples, in the "
+        "generator's loss, it is a tenth of it, as in the code of the paper.",
+        above=0,
         kind="training",
         applies={"conditioning": ("acgan",)},
     )

@@ -66,13 +66,6 @@ class OutputSettings(Section):
         minimum=1,
         kind="output",
     )
-    keep_checkpoint_interval: int = setting(
-        0,
-        "Keep the first checkpoint at or after each multiple of this many iterations forever. 0: "
-        "none.",
-        minimum=0,
-        kind="output",
-    )
     keep_best: str | None = setting(
         None,
         "Metric of the evaluations, such as fid, whose best checkpoint is also kept, in "
@@ -92,12 +85,6 @@ class OutputSettings(Section):
         "Further writers of curves and images, separated by commas: wandb, mlflow, or your own, "
         "FILE.py:NAME or MODULE:NAME (docs/writers.md).",
         kind="place",
-    )
-    compare: str | None = setting(
-        None,
-        "Further settings and metrics in which TensorBoard's HParams compares runs, separated by "
-        "commas, such as latent_size,evaluation/fid. A name with a slash is a metric.",
-        kind="output",
     )
     hooks: str | None = setting(
         None,
@@ -173,11 +160,6 @@ class OutputSettings(Section):
                     "value",
                     f"use {listed(usable)}",
                 )
-
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """The names in --compare."""
-        return tuple(name.strip() for name in (self.compare or "").split(",") if name.strip())
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -316,27 +298,12 @@ class SamplingSettings(UseSettings):
         kind="output",
         applies={"mode": ("sample",)},
     )
-    sample_seed: int | None = setting(
-        None,
-        "Seed of the noise of the samples. Default: --seed.",
-        minimum=0,
-        kind="output",
-        of_run=True,
-    )
-    sample_class: int | None = setting(
-        None,
-        "Class of the samples of a conditional run. Default: all classes in turn.",
-        minimum=0,
-        maximum=1_000_000,
-        kind="output",
-        applies={"mode": ("sample",)},
-    )
     sample_conditions: str | None = setting(
         None,
-        "Conditions of the samples, in the units of the data: numbers separated by commas, several "
-        "conditions separated by semicolons, or a .npy or .csv file with a condition in each row. "
-        "With --sample_format=interpolation, rows move from the first to the last. Default: "
-        "conditions of the data.",
+        "Condition of the samples: the number or the name of a class, by default all in turn; or "
+        "numbers in the units of the data, separated by commas, several conditions separated by "
+        "semicolons, or a .npy or .csv file with a condition in each row, by default those of the "
+        "data. With --sample_format=interpolation, rows move from the first to the last.",
         kind="output",
         applies={"mode": ("sample",)},
     )

@@ -51,23 +51,12 @@ def check(settings: SamplingSettings, spec: DataSpec) -> None:
       spec: The shape and the number of classes of the run's data.
 
     Raises:
-      UserError: If the class does not exist, the format does not fit the data, or --output
-        cannot be written or exists already.
+      UserError: If the format does not fit the data, or --output cannot be written or exists
+        already.
     """
-    form, number, shape = settings.format_of_samples, settings.sample_class, spec.example_shape
+    form, shape = settings.format_of_samples, spec.example_shape
     flag, kind, is_table = f"--sample_format={form}", KINDS[len(shape)], spec.table is not None
-    classes = f"give 0 to {spec.classes - 1}" if spec.classes else "omit it"
     for is_wrong, what, remedy in (
-        (
-            is_table and None not in (number, settings.sample_conditions),
-            "--sample_class and --sample_conditions are given",
-            "give one of them, such as a=b",
-        ),
-        (
-            number is not None and number >= spec.classes,
-            f"--sample_class={number} is beyond the {spec.classes} classes of the run",
-            classes if spec.conditions is None else "use --sample_conditions",
-        ),
         (
             form == "png" and shape[2:] not in ((1,), (3,)),
             f"{flag} writes gray or color images, but this run generates {kind} of shape "
@@ -110,10 +99,12 @@ def check(settings: SamplingSettings, spec: DataSpec) -> None:
             check_new_folder(folder, settings.output)
 
 
-def read_conditions(settings: SamplingSettings, spec: DataSpec) -> np.ndarray | Selection | None:
+def read_conditions(
+    settings: SamplingSettings, spec: DataSpec
+) -> np.ndarray | Selection | int | None:
     """Returns the conditions of --sample_conditions, `[M, K]` in the units of the data, or None.
 
-    Those of a typed table are a selection of its rows.
+    Those of a typed table are a selection of its rows, and that of a run with classes is a class.
 
     Args:
       settings: The settings of the samples.
@@ -130,6 +121,16 @@ def read_conditions(settings: SamplingSettings, spec: DataSpec) -> np.ndarray | 
         if settings.format_of_samples not in ("csv", "parquet"):
             raise UserError(f"{flag} selects rows of a table", "add --sample_format=csv or parquet")
         return Selection.of(text, spec.table, flag)
+    if spec.classes:
+        names = [str(name) for name in spec.class_names or ()]
+        numbers = list(map(str, range(spec.classes)))
+        for known in (numbers, names):  # the number counts if it is also the name of another class
+            if text in known:
+                return known.index(text)
+        raise UserError(
+            f"{flag} is none of the {spec.classes} classes of the run",
+            f"give 0 to {spec.classes - 1}, or a name: {shorten(', '.join(names)) or 'none'}",
+        )
     if spec.conditions is None:
         raise UserError(f"{flag}: the networks of this run take no conditions", "omit it")
     try:
@@ -159,7 +160,7 @@ def write(
     sampler: Sampler,
     iteration: int,
     spec: DataSpec,
-    conditions: np.ndarray | Selection | None,
+    wanted: np.ndarray | Selection | int | None,
 ) -> str:
     """Draws and writes the samples, and returns the path of the file or folder.
 
@@ -169,16 +170,18 @@ def write(
       sampler: Draws the samples.
       iteration: The number of iterations of training done.
       spec: The properties of the run's data, in whose units the samples are.
-      conditions: The conditions of the samples, in turn; see `read_conditions`. None: those of the
-        data.
+      wanted: The class or the conditions of the samples, in turn; see `read_conditions`. None: all
+        classes, or conditions of the data.
 
     Raises:
       UserError: If the samples cannot be written.
     """
     units = spec.units
-    _announce_classes(settings, spec)
+    label = wanted if isinstance(wanted, int) else None
+    conditions = None if isinstance(wanted, int) else wanted
+    _announce_classes(label, spec)
     path = settings.output or posixpath.join(
-        directory.sampled, _default_name(settings, sampler.seed, iteration, conditions)
+        directory.sampled, _default_name(settings, sampler.seed, iteration, wanted)
     )
     if settings.output is None:
         check_inside(directory.path, path)
@@ -191,9 +194,9 @@ def write(
         return path
     form, content = settings.format_of_samples, io.BytesIO()
     if form in ("grid", "interpolation"):
-        write_output(path, _png(_overview(settings, sampler, units, conditions)))
+        write_output(path, _png(_overview(settings, sampler, units, conditions, label)))
         return path
-    drawn = _samples(settings, sampler, conditions)
+    drawn = _samples(settings, sampler, conditions, label)
     if form == "png":
         # disable=None shows a progress bar only if stderr is a terminal.
         images = tqdm.tqdm(drawn, unit="file", delay=1, leave=False, disable=None)
@@ -206,7 +209,7 @@ def write(
         return path
     samples = drawn if units is None else units.restore(drawn)
     if form == "npz":
-        np.savez(content, **_arrays(settings, sampler, iteration, samples, conditions, spec))
+        np.savez(content, **_arrays(settings, sampler, iteration, samples, conditions, label, spec))
     elif form == "npy":
         np.save(content, samples)
     elif isinstance(units, Table):
@@ -230,11 +233,10 @@ def _rows(settings: SamplingSettings, samples: pd.DataFrame) -> bytes:
     return samples.to_csv(index=False).encode()
 
 
-def _announce_classes(settings: SamplingSettings, spec: DataSpec) -> None:
+def _announce_classes(number: int | None, spec: DataSpec) -> None:
     """Prints the names of the classes of the samples, which are chosen by number."""
     if not (spec.classes and spec.class_names) or spec.table is not None:
         return
-    number = settings.sample_class
     if number is not None:
         logging.info(f"note: samples of class {number}, {shorten(spec.class_names[number])}")
         return
@@ -249,28 +251,26 @@ def _default_name(
     settings: SamplingSettings,
     seed: int,
     iteration: int,
-    conditions: np.ndarray | Selection | None,
+    wanted: np.ndarray | Selection | int | None,
 ) -> str:
     """Returns a name that is unique to the samples, so that only equal samples are overwritten."""
     parts = ["ckpt", iteration, "seed", seed]
-    if settings.sample_class is not None:
-        parts += ["class", settings.sample_class]
-    if conditions is not None:
-        if isinstance(conditions, Selection):
-            content = repr(conditions.conditions).encode()
+    if isinstance(wanted, int):
+        parts += ["class", wanted]
+    elif wanted is not None:
+        if isinstance(wanted, Selection):
+            content = repr(wanted.conditions).encode()
         else:
-            content = conditions.tobytes()
+            content = wanted.tobytes()
         parts += ["conditions", hashlib.sha256(content).hexdigest()[:8]]
     parts += [settings.format_of_samples, settings.num_samples]
     return "-".join(map(str, parts)) + ENDINGS[settings.format_of_samples]
 
 
 def _samples(
-    settings: SamplingSettings, sampler: Sampler, conditions: np.ndarray | None
+    settings: SamplingSettings, sampler: Sampler, conditions: np.ndarray | None, label: int | None
 ) -> np.ndarray:
-    samples = sampler.sample(
-        settings.num_samples, settings.sample_class, conditions=conditions, show_progress=True
-    )
+    samples = sampler.sample(settings.num_samples, label, conditions=conditions, show_progress=True)
     check_finite(samples)
     return samples
 
@@ -280,21 +280,20 @@ def _overview(
     sampler: Sampler,
     units: Scaling | Table | Pixels | None,
     conditions: np.ndarray | None,
+    label: int | None,
 ) -> np.ndarray:
     """Returns all samples in one image, uint8 `[H, W, C]`; see `pictures.overview`."""
     rows, columns = -(-settings.num_samples // GRID_SIDE), GRID_SIDE
     if settings.format_of_samples != "interpolation":
-        in_turn = sampler.classes if settings.sample_class is None else 0
+        in_turn = sampler.classes if label is None else 0
         columns = grid_columns(in_turn if conditions is None else len(conditions))
         if conditions is None:
             conditions = column_conditions(sampler, columns)
-        samples = _samples(settings, sampler, conditions)
+        samples = _samples(settings, sampler, conditions, label)
     elif conditions is not None and len(conditions) > 1:
         samples = transitions(sampler, rows, columns, conditions)
     else:
-        samples = interpolations(
-            sampler, rows, columns, settings.sample_class, conditions=conditions
-        )
+        samples = interpolations(sampler, rows, columns, label, conditions=conditions)
     check_finite(samples)
     return overview(samples, columns, units=units)
 
@@ -309,6 +308,7 @@ def _arrays(
     iteration: int,
     samples: np.ndarray,
     conditions: np.ndarray | None,
+    label: int | None,
     spec: DataSpec,
 ) -> dict[str, Any]:
     """Returns the samples, latents, seed, iteration, and labels or conditions if there are any.
@@ -316,7 +316,7 @@ def _arrays(
     The labels are the numbers of classes, whose names are in class_names.
     """
     count = settings.num_samples
-    latents, labels = sampler.noise(count, settings.sample_class, conditions=conditions)
+    latents, labels = sampler.noise(count, label, conditions=conditions)
     arrays: dict[str, Any] = {
         "samples": samples,
         "latents": latents,

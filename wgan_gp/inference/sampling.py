@@ -31,9 +31,7 @@ _MOST_DRAWN, _MOST_FOR_EACH = 1_000_000, 20
 class Sampler:
     """Draws samples on all replicas; sample i is a function of (weights, seed, i).
 
-    The generator is called in inference mode. With accumulated batch-norm statistics, samples do
-    not depend on each other. With batch statistics (--sampling_statistics=batch), samples depend
-    on their batch of `batch_size` samples over all replicas.
+    The generator is called in inference mode, so samples do not depend on each other.
 
     Args:
       generator: `[B, latent_size]` -> `[B, *example_shape]`. A conditional generator takes a

@@ -11,37 +11,33 @@ from collections.abc import Sequence
 import jax
 import tensorflow as tf
 
-from ..config import Config
+from ..config import DeviceSettings
 from ..errors import UserError, reason
-from ..runtime.cluster import SINGLE_PROCESS, check_same_flags
+from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
 from . import CUDA_PLUGINS, INSTALL_TPU, client, has_nvidia_gpu, processes, programs_folder
 from .functions import JaxStrategy
 
 
-def connect(config: Config) -> Devices:
-    """Returns the TPU cores, the GPUs or the CPU replicas that the configuration selects.
+def connect(settings: DeviceSettings) -> Devices:
+    """Returns the TPU cores, the GPUs or the CPU replicas that the settings select.
 
     The variables of the networks are on the CPU, with a strategy of one replica. The first device
     of this process computes what the hooks need; see `functions.JaxStrategy`.
 
     Raises:
-      UserError: If jax does not have the devices, the batch sizes do not fit their number, or the
-        other processes do not start in time or have other flags.
+      UserError: If jax does not have the devices, or the other processes do not start in time.
     """
-    _leave_tpu_alone(config)
+    _leave_tpu_alone(settings)
     keep_programs()
-    peers = processes.connect(config)
-    platform, devices = _find(config)
-    config.check_replicas(len(devices))
+    peers = processes.connect(settings)
+    platform, devices = _find(settings)
     if peers is None and jax.process_count() > 1:
         raise UserError(
             "this TPU has several machines, which did not find each other",
             "start the same command on all of them",
         )
-    if peers is not None:
-        check_same_flags(peers, config)
     return Devices(
         _make_strategy(platform),
         SINGLE_PROCESS if peers is None else peers.cluster,
@@ -51,7 +47,7 @@ def connect(config: Config) -> Devices:
     )
 
 
-def connect_for_inference(config: Config) -> Devices:
+def connect_for_inference(settings: DeviceSettings) -> Devices:
     """Returns the first TPU core or GPU of this machine, or its CPU, for the use of a saved run.
 
     The TPU of a slice of several machines is not used, because all would have to call it.
@@ -59,12 +55,12 @@ def connect_for_inference(config: Config) -> Devices:
     Raises:
       UserError: If jax cannot use the device.
     """
-    _leave_tpu_alone(config)
+    _leave_tpu_alone(settings)
     keep_programs()
     platform = "CPU"
-    is_pod = config.tpu is not None and processes.find_pod().has_peers
-    if config.cpu_replicas == 1 and not is_pod:
-        platform, _ = _find(dataclasses.replace(config, tpu_cores=None))
+    is_pod = settings.tpu is not None and processes.find_pod().has_peers
+    if settings.cpu_replicas == 1 and not is_pod:
+        platform, _ = _find(dataclasses.replace(settings, tpu_cores=None))
     return Devices(_make_strategy(platform), SINGLE_PROCESS, platform)
 
 
@@ -87,23 +83,23 @@ def keep_programs() -> None:
         jax.config.update("jax_compilation_cache_dir", folder)
 
 
-def _leave_tpu_alone(config: Config) -> None:
+def _leave_tpu_alone(settings: DeviceSettings) -> None:
     """Makes jax use no TPU without --tpu, which takes long and excludes other processes from it."""
-    if config.tpu is not None or "JAX_PLATFORMS" in os.environ:
+    if settings.tpu is not None or "JAX_PLATFORMS" in os.environ:
         return
-    uses_gpu = config.cpu_replicas == 1 and has_nvidia_gpu() and installed_versions(CUDA_PLUGINS)
+    uses_gpu = settings.cpu_replicas == 1 and has_nvidia_gpu() and installed_versions(CUDA_PLUGINS)
     if uses_gpu:
         jax.config.update("jax_platforms", "cuda,cpu")
-    elif config.cpu_replicas > 1 or installed_versions(["libtpu"]):
+    elif settings.cpu_replicas > 1 or installed_versions(["libtpu"]):
         jax.config.update("jax_platforms", "cpu")
 
 
-def _find(config: Config) -> tuple[str, list[jax.Device]]:
+def _find(settings: DeviceSettings) -> tuple[str, list[jax.Device]]:
     """Returns the platform and its devices, those of the first process first."""
-    if config.tpu is not None:
+    if settings.tpu is not None:
         remedy = f"run it on a TPU VM; if libtpu is missing, {INSTALL_TPU}"
         cores = _devices("tpu", "--tpu=local", remedy)
-        count = config.tpu_cores or len(cores)
+        count = settings.tpu_cores or len(cores)
         if count > len(cores):
             raise UserError(f"--tpu_cores={count}, but this machine has {len(cores)}", "give fewer")
         if count < len(cores) and jax.process_count() > 1:
@@ -113,7 +109,7 @@ def _find(config: Config) -> tuple[str, list[jax.Device]]:
                 "omit it",
             )
         return "TPU", cores[:count]
-    if config.cpu_replicas == 1:
+    if settings.cpu_replicas == 1:
         try:
             return "GPU", _in_order(jax.devices("gpu"))
         except RuntimeError as error:
@@ -124,7 +120,7 @@ def _find(config: Config) -> tuple[str, list[jax.Device]]:
                     "CUDA_VISIBLE_DEVICES=-1 to train on the CPU",
                 ) from error
             return "CPU", _cpu_replicas(jax.devices("cpu"), 1)
-    count = config.cpu_replicas
+    count = settings.cpu_replicas
     if jax.config.jax_num_cpu_devices < count:
         with contextlib.suppress(RuntimeError):  # jax has made its devices already
             jax.config.update("jax_num_cpu_devices", count)

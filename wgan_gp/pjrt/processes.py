@@ -16,7 +16,7 @@ import numpy as np
 from absl import logging
 from jax.experimental import multihost_utils
 
-from ..config import Config
+from ..config import DeviceSettings
 from ..errors import UserError, reason
 from ..runtime.cluster import (
     SINGLE_PROCESS,
@@ -46,13 +46,11 @@ class JaxPeers(Peers):
 
     Args:
       cluster: All processes.
-      config: The configuration of the run.
       seconds: How long to wait for the others.
     """
 
-    def __init__(self, cluster: Cluster, config: Config, seconds: int):
+    def __init__(self, cluster: Cluster, seconds: int):
         self.cluster = cluster
-        self._config = config
         self._has_ended = False
         self._is_leaving = False
         self._handle_aborts()
@@ -74,7 +72,7 @@ class JaxPeers(Peers):
     def explain(self, error: Exception) -> UserError:
         """Returns the error of a program of all processes that this process could not run."""
         self._is_leaving = True
-        return lost_peer(reason(error), self._config)
+        return lost_peer(reason(error))
 
     def begin(self) -> None:
         """Declares that this process needs the others again, for another run."""
@@ -92,7 +90,7 @@ class JaxPeers(Peers):
         if self._is_leaving:
             time.sleep(_COMMON_FAILURE_SECONDS)  # the main thread ends the process
         else:
-            error = lost_peer("or jax has failed, as the lines above say", self._config)
+            error = lost_peer("or jax has failed, as the lines above say")
             print(f"error: {error}", file=sys.stderr, flush=True)
         os._exit(0 if self._is_leaving and self._has_ended else 2)
 
@@ -125,7 +123,7 @@ def _ended(index: int) -> str:
 _connected: list[JaxPeers] = []  # at most one, because a process connects once
 
 
-def connect(config: Config, seconds: int = START_SECONDS) -> JaxPeers | None:
+def connect(settings: DeviceSettings, seconds: int = START_SECONDS) -> JaxPeers | None:
     """Connects to the other processes of TF_CONFIG, or to those of a TPU pod, if there are any.
 
     Call it before anything else uses the devices of jax.
@@ -137,15 +135,15 @@ def connect(config: Config, seconds: int = START_SECONDS) -> JaxPeers | None:
         connected.begin()
     if not _connected:
         with _explaining_start(seconds):
-            if config.tpu is not None:
+            if settings.tpu is not None:
                 cluster = find_pod(seconds)
                 if cluster.has_peers:
-                    _connected.append(JaxPeers(cluster, config, seconds))
+                    _connected.append(JaxPeers(cluster, seconds))
             elif (cluster := parse_tf_config()).has_peers:
                 with meeting_peers(cluster, seconds) as listener:
                     if cluster.is_chief:
                         listener.close()  # jax's service uses the address
-                    _connected.append(JaxPeers(cluster, config, seconds))
+                    _connected.append(JaxPeers(cluster, seconds))
     return peers()
 
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ..config import Config, DeviceSettings, as_text
+from ..config import DeviceSettings, as_text
 from ..errors import UserError, reason, shorten
 from ..run_directory.json_files import digest
 
@@ -244,26 +244,25 @@ def agree_to_stop(peers: Peers, signal: int | None, has_reason: bool) -> tuple[i
     return int(signals.max()) or None, bool(reasons.max())
 
 
-def check_same_flags(peers: Peers, config: Config) -> None:
+def check_same_flags(peers: Peers, values: Mapping[str, Any]) -> None:
     """Raises UserError unless all processes have the same program version and flags.
 
-    Settings that are declared `per_process` may differ. It must be called before variables are
-    created, which synchronizes all processes.
+    It must be called before variables are created, which synchronizes all processes.
+
+    Args:
+      peers: The other processes.
+      values: The settings that must be equal, by name.
     """
-    names = [
-        field.name for field in dataclasses.fields(config) if not field.metadata["per_process"]
-    ]
+    names = list(values)
     if _differ(peers.gather([_digest([tf.__version__, names])])[:, 0]):
         raise UserError(
             "the processes run different versions of this program or of TensorFlow",
             "install the same versions on every machine",
         )
-    digests = peers.gather([_digest(getattr(config, name)) for name in names])
+    digests = peers.gather([_digest(value) for value in values.values()])
     differing = [name for name, column in zip(names, digests.T, strict=True) if _differ(column)]
     if differing:
-        own_flags = ", ".join(
-            f"--{name}={shorten(as_text(getattr(config, name)))}" for name in differing
-        )
+        own_flags = ", ".join(f"--{name}={shorten(as_text(values[name]))}" for name in differing)
         raise UserError(
             f"the processes have different flags (this process: {own_flags})",
             "start the same command on every machine",
@@ -314,12 +313,11 @@ def check_same_run(
         )
 
 
-def lost_peer(cause: str, config: Config) -> UserError:
+def lost_peer(cause: str) -> UserError:
     """Returns the error of a process that cannot continue because another one has ended."""
     return UserError(
         f"another process has ended ({cause})",
-        "start the same command on every machine: training continues from the last checkpoint in "
-        f"{config.run_directory}",
+        "start the same command on every machine: training continues from the last checkpoint",
     )
 
 

@@ -7,14 +7,13 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..config import Config
+from ..config import DeviceSettings
 from ..errors import UserError
 from . import onednn
 from .cluster import (
     Cluster,
     Peers,
     StrategyPeers,
-    check_same_flags,
     connect_cluster,
     find_cluster,
 )
@@ -82,58 +81,54 @@ class Devices:
         """
         return isinstance(self.strategy, tf.distribute.TPUStrategy) or jit_compile
 
-    def use_fused_resampling(self, setting: str) -> bool:
-        """Returns True if the networks should fuse convolutions with resampling.
+    @property
+    def fuses_resampling(self) -> bool:
+        """True if the networks should fuse convolutions with resampling.
 
-        Fusing does not change the function that a network computes. `auto` fuses where this is
-        known to be faster: on a TPU, by the compiler's estimate, and on a CPU, by measurement (see
-        docs/performance.md for both). It does not fuse on a GPU, where it was not measured.
-
-        Args:
-          setting: The value of --fused_resampling.
+        Fusing does not change the function that a network computes. They do where this is known to
+        be faster: on a TPU, by the compiler's estimate, and on a CPU, by measurement (see
+        docs/performance.md for both); not on a GPU, where it was not measured.
         """
-        return setting == "on" or (setting == "auto" and self.platform != "GPU")
+        return self.platform != "GPU"
 
 
 def _count(replicas: int, device: str) -> str:
     return f"{replicas} {device} replica{'s' if replicas > 1 else ''}"
 
 
-def connect(config: Config) -> Devices:
-    """Connects to the devices that the configuration selects.
+def connect(settings: DeviceSettings) -> Devices:
+    """Connects to the devices that the settings select.
 
     Call it before anything else uses TensorFlow's devices: CPU replicas must be configured
     before TensorFlow's context starts.
 
     Raises:
-      UserError: If the TPU or another process cannot be reached, the flags contradict TF_CONFIG,
-        or the batch sizes and flags do not fit the number of replicas.
+      UserError: If the TPU or another process cannot be reached, or the flags contradict
+        TF_CONFIG.
     """
     hide_information_of_xla()
-    cluster, peers = find_cluster(config), None
-    if config.tpu is not None:
-        strategy = connect_tpu(config)
+    cluster, peers = find_cluster(settings), None
+    if settings.tpu is not None:
+        strategy = connect_tpu(settings)
     elif cluster.has_peers:
-        if config.cpu_replicas > 1:
+        if settings.cpu_replicas > 1:
             raise UserError(
-                f"--cpu_replicas={config.cpu_replicas} requires a single machine, but TF_CONFIG "
+                f"--cpu_replicas={settings.cpu_replicas} requires a single machine, but TF_CONFIG "
                 "names several",
                 "omit it, or unset TF_CONFIG",
             )
         strategy = connect_cluster(cluster)
         peers = StrategyPeers(strategy)
-        check_same_flags(peers, config)
-    elif config.cpu_replicas > 1:
-        strategy = mirror_cpu(config.cpu_replicas)
+    elif settings.cpu_replicas > 1:
+        strategy = mirror_cpu(settings.cpu_replicas)
     else:
-        gpus = tf.config.get_visible_devices("GPU")
+        gpus = tf.settings.get_visible_devices("GPU")
         strategy = (
             tf.distribute.MirroredStrategy()
             if len(gpus) > 1
             else tf.distribute.OneDeviceStrategy("GPU:0" if gpus else "CPU:0")
         )
-    config.check_replicas(strategy.num_replicas_in_sync)
-    devices = Devices(strategy, cluster, find_platform(config), peers=peers)
+    devices = Devices(strategy, cluster, find_platform(settings), peers=peers)
     if devices.platform == "CPU":
         onednn.warn_if_off()
     return devices
@@ -144,9 +139,9 @@ def has_gpu() -> bool:
     return bool(tf.config.get_visible_devices("GPU"))
 
 
-def find_platform(config: Config) -> str:
-    """Returns the platform on which the steps run, or for which they are compiled."""
-    if config.tpu is not None or config.mode == "compile":
+def find_platform(settings: DeviceSettings) -> str:
+    """Returns the platform on which the steps run."""
+    if settings.tpu is not None:
         return "TPU"
     return "GPU" if has_gpu() else "CPU"
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 
 import tensorflow as tf
 
-from ..config import Config
 from ..errors import UserError
-from .hooks import Hook, LoopResult
+from .hooks import Hook, LoopResult, crossed
 from .probe import CriticProbe
 
 
@@ -28,47 +26,44 @@ def missing_share(terms: Mapping[str, float]) -> float | None:
 class AdaHook(Hook):
     """Raises the probability of transformations while the critic overfits, and lowers it otherwise.
 
-    At the multiples of `ada_interval` iterations, the probability changes by a constant, so that it
-    can go from 0 to 1 in `ada_images` images (section 3.1 of the paper). All processes compute the
-    same diagnostics, and so the same probability.
+    For each multiple of `interval` iterations that a loop crosses, the probability changes by a
+    constant, so that it can go from 0 to 1 in `range_images` images (section 3.1 of the paper). All
+    processes compute the same diagnostics, and so the same probability.
 
     Args:
-      config: The settings of augmentation and of the schedule.
       probability: The variable of the state, on every replica.
       probe: Computes diagnostics of the critic, with held-out examples.
+      images: The number of real images of an iteration.
+      target: The share of the critic's estimated distance that may be missing on held-out examples.
+      interval, range_images: See above.
     """
 
-    def __init__(self, config: Config, probability: tf.Variable, probe: CriticProbe):
-        self._config = config
+    def __init__(
+        self,
+        probability: tf.Variable,
+        probe: CriticProbe,
+        images: int,
+        *,
+        target: float = 0.25,
+        interval: int = 100,
+        range_images: int = 500_000,
+    ):
         self._probability = probability
         self._probe = probe
-
-    def begin(self, iteration: int) -> None:
-        """Raises UserError if no loop would end at a multiple of the interval.
-
-        The updates of a resumed run would be at other iterations than those of an uninterrupted
-        one.
-        """
-        config, steps = self._config, self._config.steps_per_loop
-        if iteration % steps and iteration < config.train_steps:
-            raise UserError(
-                f"--augment=ada changes its probability at multiples of {config.ada_interval} "
-                f"iterations, which loops of --steps_per_loop={steps} from iteration {iteration} "
-                "do not meet",
-                f"give --steps_per_loop={math.gcd(iteration, config.ada_interval)}",
-            )
+        self._target = target
+        self._interval = interval
+        self._change = interval * images / range_images
 
     def reads_state(self, loop: LoopResult) -> bool:
-        return loop.iteration % self._config.ada_interval == 0
+        return crossed(self._interval, loop.before, loop.iteration)
 
     def after_loop(self, loop: LoopResult) -> None:
         if not self.reads_state(loop):
             return
-        config = self._config
         share = missing_share(self._probe().scalars())
-        images = config.ada_interval * config.n_critic * config.batch_size
-        change = images / config.ada_images
-        overfits = share is not None and share > config.ada_target
+        overfits = share is not None and share > self._target
+        updates = loop.iteration // self._interval - loop.before // self._interval
+        change = updates * self._change
         probability = float(self._probability.numpy()) + (change if overfits else -change)
         self._probability.assign(min(max(probability, 0.0), 1.0))
 

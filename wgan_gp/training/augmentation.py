@@ -82,28 +82,17 @@ class AugmentedObjective(ChangedObjective):
 
     Attributes:
       augmentation: The transformations.
-      penalize_original: Whether the penalty takes the critic's gradient with respect to examples
-        before their transformation, which is then a part of the critic.
     """
 
     augmentation: Augmentation
-    penalize_original: bool = False
 
     draws = DRAWS
 
     def critic_terms(
         self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **inputs: Any
     ) -> Terms:
-        draws = inputs.pop("draws")
-        if not self.penalize_original:
-            real, fake = self.augmentation(draws, real, fake)
-            return self.objective.critic_terms(critic, real, fake, **inputs)
-
-        def after_transformation(examples: tf.Tensor) -> Any:
-            batches = tf.split(examples, examples.shape[0] // real.shape[0])
-            return critic(tf.concat(self.augmentation(draws, *batches), axis=0))
-
-        return self.objective.critic_terms(after_transformation, real, fake, **inputs)
+        real, fake = self.augmentation(inputs.pop("draws"), real, fake)
+        return self.objective.critic_terms(critic, real, fake, **inputs)
 
     def generator_terms(self, critic: Callable, fake: tf.Tensor, **inputs: Any) -> Terms:
         real = [inputs["real"]] if "real" in inputs else []

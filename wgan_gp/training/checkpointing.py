@@ -61,8 +61,6 @@ class Checkpoints:
       writes: Whether this process writes checkpoints. If several processes train together, only
         the chief does.
       keep: The number of newest checkpoints to keep.
-      keep_interval: The first checkpoint at or after each multiple of this number of iterations
-        is never deleted. 0 disables this.
       origin: The state to start from if `directory` contains no checkpoint.
 
     Attributes:
@@ -77,13 +75,11 @@ class Checkpoints:
         *,
         writes: bool = True,
         keep: int = 5,
-        keep_interval: int = 0,
         origin: Origin | None = None,
     ):
         self.directory = directory
         self._writes = writes
         self._keep = keep
-        self._keep_interval = keep_interval
         self._origin = origin
         self._state = state
         self._checkpoint = state.checkpoint()
@@ -256,11 +252,6 @@ class Checkpoints:
     def _delete_old(self, newest: int) -> None:
         complete = [number for number in complete_checkpoints(self.directory) if number <= newest]
         kept = set(complete[-self._keep :])
-        if self._keep_interval:
-            first_of_interval: dict[int, int] = {}
-            for number in complete:
-                first_of_interval.setdefault(number // self._keep_interval, number)
-            kept |= {number for interval, number in first_of_interval.items() if interval}
         for name in tf.io.gfile.listdir(self.directory):
             match = re.match(r"ckpt-(\d+)[._]", name)
             if match and int(match[1]) < newest and int(match[1]) not in kept:

@@ -19,7 +19,6 @@ from tensorboard.plugins.histogram.summary_v2 import histogram_pb
 from tensorboard.plugins.hparams import api as hparams
 from tensorboard.plugins.scalar.summary_v2 import scalar_pb
 
-from ..config import Config, settings_with
 from ..run_directory.files import check_regular, delete, list_prefix
 from .writer import Writer
 
@@ -97,20 +96,9 @@ LAYOUT: dict[str, dict[str, Curves | Band]] = {
 }
 
 
-# The settings and the metrics in which TensorBoard's HParams compares runs.
-COMPARED_SETTINGS = tuple(settings_with("compared", Config))
+# The metrics in which TensorBoard's HParams compares runs.
 COMPARED_METRICS = ("critic/wasserstein", "critic/gradient_norm", "throughput/images_per_second")
 SHOWN_TERMS = ("loss", "wasserstein", "penalty", "gradient_norm")  # of the critic
-
-
-def compared_settings(config: Config) -> dict[str, str | float]:
-    """Returns the settings in which HParams compares a run with others, by name.
-
-    A setting that is None has the value "default".
-    """
-    further = [name for name in config.compared if "/" not in name]
-    values = {name: getattr(config, name) for name in (*COMPARED_SETTINGS, *further)}
-    return {name: "default" if value is None else value for name, value in values.items()}
 
 
 class TensorBoardWriter(Writer):

@@ -23,7 +23,7 @@ def create_objective(
     flag: str,
     settings: Mapping[str, Any],
     *,
-    given: Mapping[str, Any],
+    given: Mapping[str, str],
     defaults: Mapping[str, Sequence[Any]],
 ) -> UserObjective:
     """Returns an objective of the user; see `training.objective.Objective`.
@@ -33,7 +33,8 @@ def create_objective(
       flag: The flag that names it, for messages.
       settings: The settings of the losses. Those that are parameters of `factory` are passed,
         except where the parameter has a default of its own and the setting is not given.
-      given: The settings that differ from their defaults, as the user wrote them.
+      given: The flags that differ from their defaults, as the user wrote them, by the name of the
+        parameter.
       defaults: The known defaults of each parameter: that of `losses.GanObjective` and that of the
         flag. Another default of a parameter is the user's own.
 
@@ -53,11 +54,11 @@ def create_objective(
             f"{flag} has no {' and no '.join(missing)}",
             "define it, or derive the class from wgan_gp.losses.GanObjective",
         )
-    for name, value in given.items():
+    for name, text in given.items():
         # --penalty=none also tells the checks of the critic that nothing is differentiated twice.
-        if name not in accepted and (name, value) != ("penalty", "none"):
+        if name not in accepted and text != "--penalty=none":
             raise UserError(
-                f"--{name}={value} has no effect: {flag} has no parameter {name}",
+                f"{text} has no effect: {flag} has no parameter {name}",
                 "omit it, or add the parameter there",
             )
     return UserObjective(objective, flag)
@@ -66,7 +67,7 @@ def create_objective(
 def _accepted(
     factory: Callable[..., Any],
     settings: Mapping[str, Any],
-    given: Mapping[str, Any],
+    given: Mapping[str, str],
     defaults: Mapping[str, Sequence[Any]],
 ) -> dict[str, Any]:
     """Returns the settings with which a factory is called; see `create_objective`."""

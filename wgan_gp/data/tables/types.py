@@ -46,7 +46,7 @@ class _ColumnType(abc.ABC):
 
     @property
     def is_number(self) -> bool:
-        """Whether the values have an order."""
+        """Is True if the values have an order."""
         return True
 
     def describe(self) -> str:
