@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
+from unittest import mock
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -34,6 +35,7 @@ import numpy as np
 import tensorflow as tf
 
 from wgan_gp.config import DataSettings, DeviceSettings
+from wgan_gp.data import opened_data
 from wgan_gp.data.feed.pipeline import replica_batches
 from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.sources.source import Example, Source
@@ -129,10 +131,11 @@ class Levels(Source):
         raise NotImplementedError
 
 
-def ours(source: Source, cache: str, stores: str, noise: bool) -> tf.data.Dataset:
-    """Returns the batches of a run, from a store."""
-    settings = DataSettings(cache=cache, data_cache=stores, dequantization=noise)
-    data = SourceReader(source).open(settings, classes=0, devices=DeviceSettings())
+def ours(source: Source, limit: int, stores: str, noise: bool) -> tf.data.Dataset:
+    """Returns the batches of a run, in memory up to a number of bytes, or read from a store."""
+    settings = DataSettings(data_cache=stores, dequantization=noise)
+    with mock.patch.object(opened_data, "MAX_CACHE_BYTES", limit):
+        data = SourceReader(source).open(settings, classes=0, devices=DeviceSettings())
     return replica_batches(data, tf.distribute.InputContext(), batch_size=BATCH, first_step=0)
 
 
@@ -162,10 +165,10 @@ def compare_feeds(
     feeds = {
         "image_dataset_from_directory": decoded.prefetch(tf.data.AUTOTUNE),
         "usual tf.data pipeline": naive(folder, side),
-        "memory": ours(source, "on", stores, False),
-        "store": ours(source, "off", stores, False),
-        "memory, with noise": ours(source, "on", stores, True),
-        "store, with noise": ours(source, "off", stores, True),
+        "memory": ours(source, 2**40, stores, False),
+        "store": ours(source, 0, stores, False),
+        "memory, with noise": ours(source, 2**40, stores, True),
+        "store, with noise": ours(source, 0, stores, True),
     }
     found = in_turns(
         {name: functools.partial(rate, feed, arguments.seconds) for name, feed in feeds.items()},

@@ -58,6 +58,15 @@ PROBED_EXAMPLES = probe.EXAMPLES
 probe.EXAMPLES = 32
 
 
+@pytest.fixture
+def cache(request):
+    """Holds examples where the parameter of the test says; see `held_in`."""
+    from tests.helpers.runs import held_in  # noqa: PLC0415
+
+    with held_in(request.param):
+        yield request.param
+
+
 @pytest.fixture(params=["eager", "xla"])
 def compute(request):
     """Returns a decorator that runs a function eagerly, in a tf.function, or compiled by XLA.

@@ -123,7 +123,7 @@ def parse(*arguments):
         ),
         (["--generator_ema_decay=1"], "--generator_ema_decay=1.0 is too large — give less than 1"),
         (["--precision=float16"], "use one of float32, mixed_bfloat16"),
-        (["--cache"], "--cache"),
+        (["--scaling"], "--scaling"),
         (["--activation="], "--activation= is unknown — use one of relu, tanh"),
         (["--activation=relu: x"], "--activation=relu: x is unknown — use one of relu, tanh"),
         (

@@ -289,7 +289,7 @@ def test_a_tpu_by_name_is_asked_from_the_api_through_the_real_client(tmp_path, m
         expect(finding, Finding.PROBLEM, "runs TensorFlow 2.19, but this machine has 2.20.0")
         api.node = (200, {"state": "PREEMPTED"})
         finding = cloud_checks.check_tpu_name(NAMED, Client, "2.20.0")
-        expect(finding, Finding.PROBLEM, "--tpu=x is PREEMPTED, not READY")
+        expect(finding, Finding.PROBLEM, "--tpu=p/z/x is PREEMPTED, not READY")
 
 
 def test_an_address_accepts_connections_or_not():

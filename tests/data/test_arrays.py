@@ -21,6 +21,7 @@ from tests.helpers.runs import (
     TINY,
     call_main,
     find_data,
+    held_in,
     open_data,
     reread,
     without_tracing,
@@ -108,9 +109,10 @@ def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scal
     np.save(path, array) if ending == "npy" else np.savez(path, examples=array)
     if scaling == "whiten" and len(shape) == 3:
         with pytest.raises(UserError, match="whiten is for features and signals of up to 1024"):
-            read(path, 7, scaling=scaling, cache=cache)
+            read(path, 7, scaling=scaling)
         return
-    found, _ = read(path, 7, scaling=scaling, cache=cache)
+    with held_in(cache):
+        found, _ = read(path, 7, scaling=scaling)
     reader = ArrayReader(DataSettings(dataset="array", data_dir=path, scaling=scaling))
     assert found.dtype == np.float32 and found.shape == (7, *shape)
     assert not reader.scaling.bounded or np.abs(found).max() <= 1
@@ -239,15 +241,17 @@ def test_memory_streams_and_remote_files_give_the_same_order(tmp_path, dtype):
     folder.mkdir()
     for name, part in (("a", array[:10]), ("b", array[10:])):
         save(folder / f"{name}.npy", part)
-    expected, _ = read(local, 60, cache="on")
+    expected, _ = read(local, 60)
     for path, cache in itertools.product([local, remote, str(folder)], ["on", "off"]):
-        found, _ = read(path, 60, cache=cache)
+        with held_in(cache):
+            found, _ = read(path, 60)
         np.testing.assert_array_equal(found, expected)
 
 
+@held_in("off")
 def test_a_stream_continues_at_any_step(tmp_path):
     path = save(tmp_path / "x.npy", RANDOM.normal(size=(11, 3)))
-    data = open_data(Config(dataset="array", data_dir=path, cache="off", batch_size=4))
+    data = open_data(Config(dataset="array", data_dir=path, batch_size=4))
 
     def batches(first_step, count):
         found = replica_batches(
@@ -259,9 +263,10 @@ def test_a_stream_continues_at_any_step(tmp_path):
 
 
 @pytest.mark.slow
+@held_in("off")
 def test_an_interrupted_streamed_run_equals_an_uninterrupted_one(tmp_path):
     flags = {"dataset": "array", "data_dir": save(tmp_path / "x.npy", RANDOM.normal(size=(20, 3)))}
-    flags |= {**SMALL, "cache": "off", "learning_rate_schedule": "constant"}
+    flags |= {**SMALL, "learning_rate_schedule": "constant"}
     train_run(tmp_path / "twice", **{**flags, "train_steps": 1})
     twice = train_run(tmp_path / "twice", **flags)
     once = train_run(tmp_path / "once", **flags)
@@ -520,8 +525,9 @@ def test_a_pipe_is_not_opened(tmp_path):
         open_arrays(str(tmp_path / "x.npy"), "--data_dir=x")
 
 
+@held_in("off")
 def test_a_remote_tpu_does_not_stream_arrays(tmp_path):
-    flags = {"dataset": "array", "data_dir": save(tmp_path / "x.npy", np.eye(4)), "cache": "off"}
+    flags = {"dataset": "array", "data_dir": save(tmp_path / "x.npy", np.eye(4))}
     reader, devices = ArrayReader(DataSettings(**flags)), DeviceSettings(tpu="far")
     with pytest.raises(UserError, match=r"machines of --tpu=far cannot read it .* --tpu=local"):
         reader.open(DataSettings(**flags), classes=0, devices=devices)

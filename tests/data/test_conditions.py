@@ -13,11 +13,12 @@ from tests.helpers.runs import (
     call_main,
     device_loops,
     find_data,
+    held_in,
     reread,
     without_tracing,
 )
 from wgan_gp.app import build, resolve, saved_run
-from wgan_gp.config import Config, DataSettings
+from wgan_gp.config import Config
 from wgan_gp.data.data_record import use_record
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
@@ -128,9 +129,9 @@ def test_conditions_beyond_the_data_cause_a_warning_and_very_far_ones_an_error(c
 
 def test_arrays_have_conditions_in_memory_and_streamed(file):
     settings = {"dataset": "array", "data_dir": file, "conditioning": "projection", "batch_size": 8}
-    kept, streamed = (
-        find_data(Config(cache=cache, **settings)).open(batch_size=8) for cache in ("on", "off")
-    )
+    kept = find_data(Config(**settings)).open(batch_size=8)
+    with held_in("off"):
+        streamed = find_data(Config(**settings)).open(batch_size=8)
     for data in (kept, streamed):
         examples, conditions = (part.numpy() for part in first_examples(data, 64))
         low, high = POINTS.min(0), POINTS.max(0)
@@ -144,9 +145,10 @@ def test_arrays_have_conditions_in_memory_and_streamed(file):
 
 
 @pytest.mark.slow
+@held_in("off")
 def test_streamed_datasets_of_the_user_have_conditions(tmp_path):
     dataset = tf.data.Dataset.from_tensor_slices((POINTS, CONDITIONS))
-    result = train(tmp_path, data=dataset, cache="off", train_steps=1)
+    result = train(tmp_path, data=dataset, train_steps=1)
     data = result.run.data
     examples, conditions = next(data.decode(data.encoded(0, 4)).as_numpy_iterator())
     np.testing.assert_array_equal(examples, POINTS[:4])
@@ -223,9 +225,10 @@ def write_conditions(path, conditions):
 
 
 @pytest.mark.parametrize("source", ["npz", "arrays", "stream"])
+@held_in("off")
 def test_conditions_with_a_large_offset_keep_their_precision(tmp_path, capsys, source):
     """These are seconds of a clock, of which float32 has one number in 128."""
-    flags = {"conditioning": "projection", "batch_size": 8, "cache": "off"}
+    flags = {"conditioning": "projection", "batch_size": 8}
     if source == "npz":
         path = write_conditions(tmp_path / f"x.{source}", SECONDS)
         columns = {"condition_columns": "label"} if source == "csv" else {}
@@ -303,9 +306,9 @@ def test_conditions_that_cannot_be_standardized_are_one_line(tmp_path, size):
 def test_examples_that_float32_cannot_hold_are_not_called_nan(tmp_path, capsys):
     with pytest.raises(UserError, match="examples of up to 1e\\+300 in size, which float32"):
         train(tmp_path, data=np.full([64, 2], 1e300))
-    convert(1e9 + POINTS.astype(np.float64), DataSettings(), "data")
+    convert(1e9 + POINTS.astype(np.float64), "data")
     assert "data is rounded in feature 0, feature 1: the" in capsys.readouterr().err
-    convert(2**25 + np.arange(64)[:, None], DataSettings(), "data")
+    convert(2**25 + np.arange(64)[:, None], "data")
     assert "float32 numbers are 4 apart" in capsys.readouterr().err
 
 
@@ -354,9 +357,10 @@ def test_the_generator_draws_conditions_of_the_data():
 @pytest.mark.slow
 def test_a_resumed_run_streams_the_conditions_of_an_uninterrupted_one(file, tmp_path, trained):
     """The uninterrupted run has them in memory."""
-    choices = {"cache": "off", "steps_per_loop": 1, "data_dir": file}
-    train(tmp_path, train_steps=1, **choices)
-    assert_same_weights(trained, train(tmp_path, **choices))
+    choices = {"steps_per_loop": 1, "data_dir": file}
+    with held_in("off"):
+        train(tmp_path, train_steps=1, **choices)
+        assert_same_weights(trained, train(tmp_path, **choices))
 
 
 @pytest.mark.slow
@@ -366,10 +370,11 @@ def test_resumed_training_of_both_loops_is_exact(file, tmp_path):
     Both loops train the same weights, so that one uninterrupted run is enough.
     """
     choices = {"traced": True, "steps_per_loop": 1, "data_dir": file}
-    straight = train(tmp_path / "straight", cache="on", **choices)
+    straight = train(tmp_path / "straight", **choices)
     for cache, first in (("on", False), ("device", True)):
-        train(tmp_path / cache, on_device=first, cache=cache, train_steps=1, **choices)
-        resumed = train(tmp_path / cache, on_device=True, cache=cache, **choices)
+        with held_in(cache):
+            train(tmp_path / cache, on_device=first, train_steps=1, **choices)
+            resumed = train(tmp_path / cache, on_device=True, **choices)
         assert_same_weights(straight, resumed)
 
 
@@ -398,11 +403,8 @@ def test_replicas_and_loops_do_not_change_training(file, tmp_path):
         assert np.concatenate([each.reshape(-1) for each in far]).mean() < 0.1
 
 
-@pytest.mark.parametrize("resident", ["on", "device"])
-def test_the_program_of_a_tpu_has_conditions(file, resident):
-    config = Config(
-        **{**SETTINGS, "data_dir": file, "cache": resident, "conditioning": "projection"}
-    )
+def test_the_program_of_a_tpu_has_conditions(file):
+    config = Config(**{**SETTINGS, "data_dir": file, "conditioning": "projection"})
     config, dataset = resolve.resolve(config, LIBRARY.models)
     devices = Devices(SliceStrategy(2), None, "TPU")
     state = build.make_state(config, devices, dataset.spec, LIBRARY.models)

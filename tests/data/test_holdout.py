@@ -9,7 +9,7 @@ import pytest
 import sklearn.model_selection
 import tensorflow as tf
 
-from tests.helpers.runs import TINY, call_main, find_data, open_data, resolved
+from tests.helpers.runs import TINY, call_main, find_data, held_in, open_data, resolved
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
@@ -42,7 +42,7 @@ def write_pictures(folder):
     return str(folder)
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_classes_without_examples_are_named(tmp_path, cache):
     """The only picture of a class is held out, and that of another one cannot be read."""
     folder = write_pictures(tmp_path / "x")
@@ -52,7 +52,7 @@ def test_classes_without_examples_are_named(tmp_path, cache):
     (tmp_path / "x" / "torn" / "0.png").write_bytes(b"x")
     shares = [percent / 100 for percent in range(10, 60)]
     share = next(share for share in shares if is_held_out(41, share)[40])
-    settings = {"data_dir": folder, "dataset": "image_folder", "cache": cache, "data_cache": "off"}
+    settings = {"data_dir": folder, "dataset": "image_folder", "data_cache": "off"}
     for holdout, unused in ((share, "rare, torn"), (None, "torn")):
         dataset = find_dataset(DataSettings(**settings, holdout=holdout), conditioning="projection")
         size = dataset.open(batch_size=1).size
@@ -61,12 +61,12 @@ def test_classes_without_examples_are_named(tmp_path, cache):
     assert "to train on" not in unconditional.describe(unconditional.open(batch_size=1).size)
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_held_out_pictures_are_decoded_once(tmp_path, monkeypatch, cache):
     decode, decoded = decoding.decode, []
     monkeypatch.setattr(decoding, "decode", lambda *given: decoded.append(given) or decode(*given))
     settings = {"dataset": "image_folder", "data_dir": write_pictures(tmp_path / "x")}
-    settings |= {"cache": cache, "data_cache": "off", "holdout": 0.2, "image_channels": 1}
+    settings |= {"data_cache": "off", "holdout": 0.2, "image_channels": 1}
     dataset = find_dataset(DataSettings(**settings))
     for plain in (False, True):
         dataset.open(batch_size=1, plain=plain)
@@ -80,12 +80,12 @@ def test_held_out_pictures_are_decoded_once(tmp_path, monkeypatch, cache):
             np.testing.assert_array_equal(one, other)
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 @pytest.mark.parametrize("kind", ["image_folder", "array", "digits", "python"])
 def test_each_example_is_trained_on_or_held_out(tmp_path, kind, cache):
     numbers = np.arange(40, dtype=np.uint8)
     function = None
-    settings = {"dataset": kind, "cache": cache, "dequantization": False, "holdout": 0.2}
+    settings = {"dataset": kind, "dequantization": False, "holdout": 0.2}
     if kind == "image_folder":
         settings |= {"data_dir": write_pictures(tmp_path / "x"), "image_channels": 1}
     elif kind == "array":
@@ -129,7 +129,7 @@ def test_scalings_do_not_know_the_held_out_examples(tmp_path, scaling):
     values = np.insert(values[:49], 7, np.nan, axis=0)
     np.save(tmp_path / "x.npy", values)
     np.save(tmp_path / "y.npy", np.delete(values, 7, axis=0)[~held_out])
-    settings = {"dataset": "array", "scaling": scaling, "invalid": "drop", "cache": "on"}
+    settings = {"dataset": "array", "scaling": scaling, "invalid": "drop"}
     dataset = find_data(Config(data_dir=f"{tmp_path}/x.npy", holdout=0.2, **settings))
     alone = find_data(Config(data_dir=f"{tmp_path}/y.npy", **settings))
     assert dataset.scaling == alone.scaling
@@ -157,7 +157,8 @@ def test_conditions_are_standardized_without_the_held_out_examples():
 def test_a_restart_and_other_machines_read_the_same_part(tmp_path):
     settings = {"dataset": "image_folder", "data_dir": write_pictures(tmp_path / "x")}
     for cache in ("on", "off"):
-        data = open_data(Config(batch_size=4, holdout=0.1, cache=cache, **settings))
+        with held_in(cache):
+            data = open_data(Config(batch_size=4, holdout=0.1, **settings))
 
         def read(first_step, hosts, data=data):
             contexts = [tf.distribute.InputContext(hosts, host, hosts) for host in range(hosts)]

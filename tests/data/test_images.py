@@ -13,6 +13,7 @@ import tensorflow_datasets as tfds
 from tests.helpers.records import write_records
 from tests.helpers.runs import (
     find_data,
+    held_in,
     open_data,
     train_tiny,
 )
@@ -86,9 +87,9 @@ def epoch(data, batch_size, count):
 BAD = {"a/torn.jpg", "a/text.png", "b/empty.png"}
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_unreadable_images_are_left_out(folder, cache, capsys):
-    config = Config(dataset="image_folder", data_dir=folder, batch_size=10, cache=cache, **PLAIN)
+    config = Config(dataset="image_folder", data_dir=folder, batch_size=10, **PLAIN)
     data = open_data(config)
     assert data.size == 30 and isinstance(data, InMemoryData if cache == "on" else StreamedData)
     said = capsys.readouterr().err
@@ -157,10 +158,10 @@ def test_folders_that_cannot_be_trained_on_are_refused(tmp_path, files, settings
         open_data(config)
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_a_folder_without_readable_images_is_refused(tmp_path, cache):
     (tmp_path / "x.png").write_bytes(b"no")
-    settings = {"data_dir": str(tmp_path), "image_size": 8, "cache": cache}
+    settings = {"data_dir": str(tmp_path), "image_size": 8}
     config = Config(dataset="image_folder", **settings)
     with pytest.raises(UserError, match="contains no image that can be read"):
         open_data(config)
@@ -181,9 +182,9 @@ def shards(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_the_files_after_a_damaged_one_are_read(shards, cache, capfd):
-    config = Config(dataset="tfrecord", data_dir=shards, batch_size=48, cache=cache, **PLAIN)
+    config = Config(dataset="tfrecord", data_dir=shards, batch_size=48, **PLAIN)
     data = open_data(config)
     assert data.size == 48
     said = capfd.readouterr().err
@@ -235,6 +236,7 @@ def test_records_that_cannot_be_trained_on_are_refused(tmp_path, content, settin
         ("records", "off"),
         ("mnist", "off"),
     ],
+    indirect=["cache"],
 )
 def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder, shards, prepared):
     data = {
@@ -242,7 +244,7 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
         "records": {"dataset": "tfrecord", "data_dir": shards},
         "mnist": {"dataset": "mnist", "data_dir": prepared},
     }[kind]
-    config = Config(cache=cache, batch_size=8, image_size=SIDE, random_flips=True, **data)
+    config = Config(batch_size=8, image_size=SIDE, random_flips=True, **data)
     data = open_data(config)
 
     def read(steps, first_step=0, hosts=1, replicas=1):
@@ -270,32 +272,30 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
     assert (first_examples(other, 8)[0].numpy() != whole[0]).any()
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_each_epoch_has_every_example_once(prepared, cache):
-    config = Config(
-        dataset="cifar10", data_dir=prepared, batch_size=12, cache=cache, dequantization=False
-    )
+    config = Config(dataset="cifar10", data_dir=prepared, batch_size=12, dequantization=False)
     images, _ = epoch(open_data(config), 12, 10)
     first, second = ([image.tobytes() for image in part] for part in np.split(images, 2))
     assert len(set(first)) == 60 and set(first) == set(second) and first != second
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_an_unknown_split_is_refused(prepared, cache):
     with pytest.raises(
         UserError, match="=dev is not a split of --dataset=mnist — use one of test, train"
     ):
-        open_data(Config(dataset="mnist", data_dir=prepared, split="dev", cache=cache))
+        open_data(Config(dataset="mnist", data_dir=prepared, split="dev"))
 
 
 @pytest.mark.slow
+@held_in("off")
 def test_a_conditional_run_trains_on_a_folder(folder, tmp_path):
     run, writer = train_tiny(
         tmp_path / "run",
         dataset="image_folder",
         data_dir=folder,
         conditioning="projection",
-        cache="off",
         image_size=SIDE,
         train_steps=2,
         steps_per_loop=2,
@@ -385,17 +385,17 @@ def test_a_failed_download_is_one_line(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("kind", "cache"),
     [
-        *itertools.product(["folder", "shards", "prepared"], ["auto", "off"]),
+        *itertools.product(["folder", "shards", "prepared"], ["device", "off"]),
         ("folder", "on"),
-        ("folder", "device"),
     ],
+    indirect=["cache"],
 )
 def test_properties_are_known_without_reading(kind, cache, request, monkeypatch, capsys):
     """The number of images includes the unreadable ones."""
     source = request.getfixturevalue(kind)
     dataset = {"folder": "image_folder", "shards": "tfrecord", "prepared": "cifar10"}[kind]
     settings = {"dataset": dataset, "data_dir": source}
-    dataset = find_data(Config(**settings, cache=cache))
+    dataset = find_data(Config(**settings))
     opened = dataset.open(batch_size=1)
     capsys.readouterr()
     monkeypatch.setattr(decoding, "decode", None)
@@ -405,7 +405,7 @@ def test_properties_are_known_without_reading(kind, cache, request, monkeypatch,
     assert opened.size == {"folder": 30}.get(kind, unread.size)
     assert (unread.format.shape, unread.format.dtype) == (opened.example_shape, tf.uint8)
     assert is_stored(unread) == is_stored(opened) == (cache != "off")
-    assert is_resident(unread, cache) == is_resident(opened, cache)
+    assert is_resident(unread) == is_resident(opened) == (cache == "device")
     assert unread.examples.shape == [unread.size, *opened.example_shape]
     assert (unread.examples.dtype, unread.labels.dtype) == (tf.uint8, tf.int32)
     assert "not prepared" not in capsys.readouterr().err
@@ -413,18 +413,15 @@ def test_properties_are_known_without_reading(kind, cache, request, monkeypatch,
         dataset.open_unread(batch_size=99)
 
 
-@pytest.mark.parametrize(("cache", "warns"), [("auto", True), ("device", True), ("off", False)])
-def test_an_unprepared_dataset_is_assumed_to_fit(tmp_path, capsys, cache, warns):
+def test_an_unprepared_dataset_is_assumed_to_fit(tmp_path, capsys):
     """Compiling needs no data."""
-    dataset = find_data(Config(dataset="mnist", data_dir=str(tmp_path), cache=cache))
+    dataset = find_data(Config(dataset="mnist", data_dir=str(tmp_path)))
     unread = dataset.open_unread(batch_size=1)
-    assert is_resident(unread, cache) == warns
+    assert is_resident(unread)
     # A TPU pads the 784 levels of an image to 896.
     assert unread.size == 2**30 // 896
     found = capsys.readouterr().err
-    assert (
-        "=mnist is not prepared, so its number of images is unknown: assuming 1,198,372" in found
-    ) == warns
+    assert "=mnist is not prepared, so its number of images is unknown: assuming 1,198,372" in found
 
 
 def test_the_split_of_a_prepared_dataset_is_checked_first(prepared):

@@ -15,7 +15,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.helpers.runs import LIBRARY, call_main, find_data, strategy_over
+from tests.helpers.runs import LIBRARY, call_main, find_data, held_in, strategy_over
 from wgan_gp.app.saved_run import SavedRun
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import find_dataset
@@ -206,10 +206,11 @@ def test_hostile_files_are_one_line(tmp_path):
 
 
 @pytest.mark.parametrize("change", ["cut", "same size", "deleted"])
+@held_in("off")
 def test_a_file_that_changes_while_it_is_read_is_one_line(tmp_path, change):
     path = tmp_path / "x.npy"
     np.save(path, EXAMPLES)
-    config = Config(dataset="array", data_dir=str(path), cache="off", batch_size=4)
+    config = Config(dataset="array", data_dir=str(path), batch_size=4)
     data = find_data(config).open(batch_size=4)
     if change == "deleted":
         path.unlink()
@@ -263,20 +264,22 @@ def test_pairs_of_python_have_labels_unless_they_cannot_be_labels(labels, names,
         caplog.clear()
 
 
+@held_in("off")
 def test_dictionaries_of_python_name_conditions():
     data = {"examples": EXAMPLES, "conditions": NUMBERS}
     for value in (data, tf.data.Dataset.from_tensor_slices(data)):
         dataset = find_dataset(
-            Config(cache="off"), function=lambda value=value: value, conditioning="projection"
+            Config(), function=lambda value=value: value, conditioning="projection"
         )
         assert dataset.spec.classes == 0 and dataset.spec.conditions.size == 1
 
 
 @pytest.mark.slow
+@held_in("off")
 def test_streams_have_numbers_of_classes():
     def find(labels):
         data = tf.data.Dataset.from_tensor_slices((EXAMPLES, labels)).repeat()
-        config = Config(cache="off", batch_size=4)
+        config = Config(batch_size=4)
         return find_dataset(config, function=lambda: data, conditioning="projection")
 
     dataset = find(np.eye(3)[NUMBERS // 2])
@@ -376,11 +379,12 @@ def test_splits_of_python_have_the_numbers_of_the_run(tmp_path, form):
 
 
 @pytest.mark.parametrize("conditioning", ["none", "projection"])
+@held_in("off")
 def test_the_labels_of_a_stream_are_read_by_every_mode(conditioning):
     rows = np.arange(12, dtype=np.float32).reshape(6, 2) / 12
     labels = np.array([0, 1, 1, 0, 1, 0])
     stream = tf.data.Dataset.from_tensor_slices((rows, np.eye(2)[labels]))
-    settings = Config(dataset="python", cache="off", conditioning=conditioning)
+    settings = Config(dataset="python", conditioning=conditioning)
     function = lambda split: stream if split == "train" else None  # noqa: E731
     dataset = find_dataset(settings, conditioning=conditioning, function=function)
     assert dataset.label_count == 2

@@ -18,6 +18,7 @@ from tests.helpers.runs import (
     call_main,
     device_loops,
     find_data,
+    held_in,
     open_data,
     resolved,
     train_tiny,
@@ -164,9 +165,9 @@ def rectangles(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["off", "on"])
+@pytest.mark.parametrize("cache", ["off", "on"], indirect=True)
 def test_rectangles_are_trained_on_whole(rectangles, tmp_path, cache, capsys):
-    settings = {**RECTANGLES, "data_dir": rectangles, "cache": cache, "train_steps": 2}
+    settings = {**RECTANGLES, "data_dir": rectangles, "train_steps": 2}
     run, _ = train_tiny(tmp_path / "run", **settings)
     assert "cropped" not in capsys.readouterr().err
     assert run.dataset.spec.example_shape == (12, 6, 3)
@@ -178,10 +179,12 @@ def test_rectangles_are_trained_on_whole(rectangles, tmp_path, cache, capsys):
     assert recorded["example_shape"] == [12, 6, 3]
 
 
-@pytest.mark.parametrize("cache", [pytest.param("off", marks=pytest.mark.slow), "on"])
+@pytest.mark.parametrize(
+    "cache", [pytest.param("off", marks=pytest.mark.slow), "on"], indirect=True
+)
 def test_rectangles_are_read_whole(rectangles, cache):
     assert resolved(Config(**RECTANGLES, data_dir=rectangles)).image_size == "12x6"
-    images, _ = first_examples(open_data(settings_of(rectangles, batch_size=4, cache=cache)), 4)
+    images, _ = first_examples(open_data(settings_of(rectangles, batch_size=4)), 4)
     found = {image.tobytes() for image in levels_of(images)}
     assert found == {(ramp(12, 6) + number).astype(int).tobytes() for number in range(4)}
 
@@ -248,6 +251,7 @@ def test_images_of_another_ratio_are_refused(tmp_path, dataset):
         ("off", "JPEG"),
         ("off", "TIFF"),
     ],
+    indirect=["cache"],
 )
 def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, kind):
     """Headers are read only at the start of a large folder, and the other images at decoding."""
@@ -257,7 +261,7 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
     }
     folder = put(tmp_path / "x", **images)
     monkeypatch.setattr("wgan_gp.data.sources.pictures.folder._INSPECTED", 1)
-    config = settings_of(folder, image_size="8x4", crop="none", cache=cache, batch_size=4)
+    config = settings_of(folder, image_size="8x4", crop="none", batch_size=4)
     assert find_data(config).spec.example_shape == (8, 4, 3)
     with (
         pytest.raises(UserError, match=rf"3\.{ending}: it has 4x8 pixels, and --crop=none"),
@@ -269,11 +273,12 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
 
 
 @pytest.mark.slow
+@held_in("off")
 def test_a_late_record_of_another_ratio_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("wgan_gp.data.sources.records.tfrecords._INSPECTED", 1)
     for name, sizes in (("a", [(8, 4)] * 2), ("b", [(8, 4), (4, 8)])):
         write_records(tmp_path / name, [{"image": encoded(ramp(*size))} for size in sizes])
-    config = settings_of(f"{tmp_path}/[ab]", dataset="tfrecord", crop="none", cache="off")
+    config = settings_of(f"{tmp_path}/[ab]", dataset="tfrecord", crop="none")
     message = rf"^--data_dir=.*: record 1 of {tmp_path}/b: it has 4x8 pixels, and --crop=none"
     with pytest.raises(UserError, match=message):
         open_data(config)
@@ -331,7 +336,9 @@ DEEP = np.random.default_rng(0).integers(0, 2**16, [6, 5]).astype(np.uint16)
 
 
 @pytest.mark.parametrize(
-    ("cache", "kind"), [("on", "gray PNG"), ("off", "gray TIFF"), ("on", "color TIFF")]
+    ("cache", "kind"),
+    [("on", "gray PNG"), ("off", "gray TIFF"), ("on", "color TIFF")],
+    indirect=["cache"],
 )
 def test_16_bits_are_kept(tmp_path, kind, cache):
     image = np.stack([DEEP, DEEP[::-1], DEEP[:, ::-1]], -1) if "color" in kind else DEEP[..., None]
@@ -342,7 +349,7 @@ def test_16_bits_are_kept(tmp_path, kind, cache):
     else:
         folder = put(tmp_path / "x", a_png=deep_png(image))
     channels = image.shape[2]
-    config = settings_of(folder, image_channels=channels, cache=cache)
+    config = settings_of(folder, image_channels=channels)
     data = open_data(config)
     assert data.format.dtype == tf.uint16 and data.example_shape == image.shape
     unread = find_data(config).open_unread(batch_size=1)
@@ -399,7 +406,7 @@ def test_levels_of_16_bits_are_dequantized():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["device", "off"])
+@pytest.mark.parametrize("cache", ["device", "off"], indirect=True)
 def test_the_device_loop_reads_16_bits(tmp_path, cache):
     random = np.random.default_rng(1)
     images = {
@@ -407,7 +414,7 @@ def test_the_device_loop_reads_16_bits(tmp_path, cache):
         for n in range(8)
     }
     folder = put(tmp_path / "x", **images)
-    data = open_data(settings_of(folder, batch_size=4, image_channels=1, cache=cache))
+    data = open_data(settings_of(folder, batch_size=4, image_channels=1))
     strategy = tf.distribute.get_strategy()
     loop_input = open_loop_input(
         data, strategy, batch_size=4, n_critic=2, steps_per_loop=1, resident=cache == "device"
@@ -561,7 +568,9 @@ def raw_tiff(image, orientation=1, sample_format=1):
 EIGHT = np.random.default_rng(2).integers(0, 2**16, [6, 5, 8]).astype("<u2")
 
 
-@pytest.mark.parametrize(("planes", "cache"), [("contig", "on"), ("separate", "off")])
+@pytest.mark.parametrize(
+    ("planes", "cache"), [("contig", "on"), ("separate", "off")], indirect=["cache"]
+)
 def test_many_channels_are_read_by_tifffile(tmp_path, planes, cache):
     content = raw_tiff(EIGHT, orientation=6)
     if planes == "separate":
@@ -572,7 +581,7 @@ def test_many_channels_are_read_by_tifffile(tmp_path, planes, cache):
         tifffile.imwrite(file, np.moveaxis(EIGHT, -1, 0), **planar)
         content = file.getvalue()
     folder = put(tmp_path / "x", a_tiff=content)
-    data = open_data(settings_of(folder, cache=cache))
+    data = open_data(settings_of(folder))
     assert data.example_shape == (5, 6, 8) and data.format.dtype == tf.uint16
     examples, _ = first_examples(data, 1)
     np.testing.assert_array_equal(levels_of(examples[0], 16), np.rot90(EIGHT, -1))

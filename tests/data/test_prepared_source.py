@@ -220,7 +220,7 @@ def test_damage_ends_the_reading_with_the_name_of_the_folder(
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_examples_without_a_label_train_an_unconditional_run(tmp_path, cache):
     """A split of stl10 has only such examples."""
     examples = list(map(example, range(6)))
@@ -228,7 +228,7 @@ def test_examples_without_a_label_train_an_unconditional_run(tmp_path, cache):
     write(tmp_path, {"train": examples})
     settings = {
         **{"dataset": "shades", "data_dir": str(tmp_path), "data_cache": f"{tmp_path}/cache"},
-        **{"cache": cache, "batch_size": 6},
+        **{"batch_size": 6},
     }
     _, labels = first_examples(open_data(Config(**settings)), 6)
     assert sorted(labels.numpy()) == [-1, -1, 0, 0, 1, 1]
@@ -246,12 +246,12 @@ def test_a_label_without_a_class_is_refused(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_batches_do_not_depend_on_replicas_hosts_or_restarts(shades, tmp_path, cache):
     def read(steps, first_step=0, hosts=1, replicas=1):
         config = Config(
             **{"dataset": "shades", "data_dir": shades, "data_cache": str(tmp_path)},
-            **{"cache": cache, "batch_size": 8, "random_flips": True},
+            **{"batch_size": 8, "random_flips": True},
         )
         data = open_data(config)
         contexts = [tf.distribute.InputContext(hosts, host, replicas) for host in range(hosts)]
@@ -276,11 +276,11 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(shades, tmp_path, c
             np.testing.assert_array_equal(found, expected[8 * first :])
 
 
-@pytest.mark.parametrize("cache", ["on", "off"])
+@pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_the_second_start_decodes_nothing(shades, tmp_path, monkeypatch, cache):
     config = Config(
         **{"dataset": "shades", "data_dir": shades, "data_cache": str(tmp_path)},
-        **{"cache": cache, "batch_size": 20, "dequantization": False, "conditioning": "acgan"},
+        **{"batch_size": 20, "dequantization": False, "conditioning": "acgan"},
     )
     first = first_examples(open_data(config), 20)
     monkeypatch.setattr(PreparedSource, "items", None)

@@ -1,7 +1,6 @@
 """Stores of decoded examples: built once, resumed after a kill, never half-used, read in order."""
 
 import errno
-import functools
 import itertools
 import json
 import os
@@ -19,6 +18,7 @@ import PIL.Image
 import pytest
 import tensorflow as tf
 
+from tests.helpers.runs import held_in
 from tests.helpers.sources import NumberedSource
 from wgan_gp.config import PYTHON, DataSettings, DeviceSettings
 from wgan_gp.data import opened_data
@@ -277,13 +277,14 @@ def test_the_disk_is_priced_before_the_first_example(tmp_path, monkeypatch, caps
     assert "is decoded at this start only" in capsys.readouterr().err
 
 
+@held_in("off")
 def test_pictures_that_no_disk_holds_are_one_error(tmp_path, monkeypatch, capsys):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
     bucket, usage = f"ram://{tmp_path.name}", shutil.disk_usage(tmp_path)
     cache.cached(Squares(), bucket)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=2**26 + 1000))
     for data_cache, what in ((str(tmp_path), "decoding"), ("off", "decoding"), (bucket, "copying")):
-        config, source = DataSettings(cache="off", data_cache=data_cache), Squares()
+        config, source = DataSettings(data_cache=data_cache), Squares()
         with pytest.raises(UserError, match=f"{what} .* needs 1.8 KB in") as caught:
             opening.SourceReader(source).open(config, classes=0, devices=LOCAL)
         assert "67.1 MB are free — free space, or give --data_cache" in str(caught.value)
@@ -428,20 +429,21 @@ def test_each_way_of_reading_yields_the_same_batches(tmp_path, monkeypatch, dtyp
     """From memory, from files by Python, and from files by TensorFlow alone, in a bucket."""
     source, expected = Squares(bad=[7], dtype=dtype), None
     bucket = f"ram://{tmp_path.name}/{np.dtype(dtype)}"
-    for settings, devices, kind in (
-        ({"data_cache": str(tmp_path)}, LOCAL, "StoredData"),
-        ({"data_cache": str(tmp_path), "cache": "off"}, LOCAL, "StreamedRows"),
-        ({"data_cache": "off"}, LOCAL, "StoredData"),
-        ({"data_cache": "off", "cache": "off"}, LOCAL, "StreamedRows"),
-        ({"data_cache": bucket}, REMOTE, "StoredData"),
-        ({"data_cache": bucket, "cache": "off"}, REMOTE, "StreamedRecords"),
-        ({"data_cache": bucket, "cache": "off"}, LOCAL, "StreamedRows"),
+    for data_cache, devices, kind in (
+        (str(tmp_path), LOCAL, "StoredData"),
+        (str(tmp_path), LOCAL, "StreamedRows"),
+        ("off", LOCAL, "StoredData"),
+        ("off", LOCAL, "StreamedRows"),
+        (bucket, REMOTE, "StoredData"),
+        (bucket, REMOTE, "StreamedRecords"),
+        (bucket, LOCAL, "StreamedRows"),
     ):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-        config = DataSettings(random_flips=True, **settings)
-        data = opening.SourceReader(source).open(config, classes=0, devices=devices)
+        config = DataSettings(random_flips=True, data_cache=data_cache)
+        with held_in("on" if kind == "StoredData" else "off"):
+            data = opening.SourceReader(source).open(config, classes=0, devices=devices)
+            unread = opening.SourceReader(source).open_unread(config, devices=devices)
         assert type(data).__name__ == kind and data.size == 49
-        unread = opening.SourceReader(source).open_unread(config, devices=devices)
         assert unread.in_memory == (kind == "StoredData") and unread.format.shape == (4, 3, 3)
         batches = read_batches(data)
         expected = expected or batches
@@ -452,9 +454,10 @@ def test_each_way_of_reading_yields_the_same_batches(tmp_path, monkeypatch, dtyp
 
 
 @pytest.mark.parametrize("kind", ["rows", "records"])
+@held_in("off")
 def test_a_restart_and_a_second_machine_continue_the_same_order(tmp_path, kind):
     root = str(tmp_path) if kind == "rows" else f"ram://{tmp_path.name}"
-    config = DataSettings(cache="off", data_cache=root)
+    config = DataSettings(data_cache=root)
     data = opening.SourceReader(Squares()).open(
         config, classes=0, devices=LOCAL if kind == "rows" else REMOTE
     )
@@ -466,46 +469,37 @@ def test_a_restart_and_a_second_machine_continue_the_same_order(tmp_path, kind):
     np.testing.assert_array_equal(np.concatenate(merged), whole[:16])
 
 
+@held_in("off")
 def test_graphs_of_a_remote_tpu_call_no_python(tmp_path):
-    config = DataSettings(cache="off", data_cache=f"ram://{tmp_path.name}")
+    config = DataSettings(data_cache=f"ram://{tmp_path.name}")
     data = opening.SourceReader(Squares()).open(config, classes=0, devices=REMOTE)
     batches = stored_batches(data, tf.distribute.InputContext(), 4, 0)
     graph = batches._as_serialized_graph().numpy()
     assert b"PyFunc" not in graph and b"FixedLengthRecordDataset" in graph
 
 
+@held_in("off")
 def test_a_remote_tpu_needs_a_bucket_for_large_data(tmp_path):
     for data_cache in (None, "off", str(tmp_path)):
-        config = DataSettings(cache="off", data_cache=data_cache)
+        config = DataSettings(data_cache=data_cache)
         with pytest.raises(
-            UserError,
-            match=r"because of --cache=off.* omit --cache=off, give --data_cache=gs://BUCKET",
+            UserError, match=r"because of its size, .* — give --data_cache=gs://BUCKET"
         ):
             opening.SourceReader(Squares()).open_unread(config, devices=REMOTE)
 
 
 @pytest.mark.parametrize(
-    ("cache", "size", "local", "remote"),
+    ("size", "local", "remote"),
     [
-        ("auto", 2**30, True, True),
-        ("auto", 2**30 + 1, False, True),
-        ("auto", opened_data.MAX_SENT_BYTES, False, True),
-        ("auto", opened_data.MAX_SENT_BYTES + 1, False, False),
-        ("on", 2**40, True, None),
-        ("device", 2**40, True, None),
-        ("off", 1, False, False),
+        (2**30, True, True),
+        (2**30 + 1, False, True),
+        (opened_data.MAX_SENT_BYTES, False, True),
+        (opened_data.MAX_SENT_BYTES + 1, False, False),
     ],
 )
-def test_what_can_be_sent_to_a_remote_tpu_is_held_in_memory(cache, size, local, remote):
-    """None stands for an error."""
-    settings = DataSettings(cache=cache)
-    is_held = functools.partial(opened_data.is_held, "--data_dir=x", size, settings)
-    assert is_held(LOCAL) == local
-    if remote is None:
-        with pytest.raises(UserError, match=r"x has 1024.0 GiB .* sent to --tpu=grpc.*"):
-            is_held(REMOTE)
-    else:
-        assert is_held(REMOTE) == remote
+def test_what_can_be_sent_to_a_remote_tpu_is_held_in_memory(size, local, remote):
+    assert opened_data.is_held(size, LOCAL) == local
+    assert opened_data.is_held(size, REMOTE) == remote
 
 
 ENDLESS = tf.data.Dataset.from_tensors(np.zeros([3], np.float32)).repeat()
@@ -516,7 +510,7 @@ ENDLESS = tf.data.Dataset.from_tensors(np.zeros([3], np.float32)).repeat()
     [
         (np.zeros([9, 3], np.float32), {}, "more than can be sent to --tpu=grpc"),
         (ENDLESS.take(9), {}, "more than can be sent to --tpu=grpc"),
-        (ENDLESS, {}, "because of its size.* give a dataset with an end and --cache=on"),
+        (ENDLESS, {}, "because of its size.* give a smaller dataset with an end"),
         (pd.DataFrame({"a": range(99)}), {"column_types": "auto"}, "more than can be sent to"),
     ],
 )
@@ -545,8 +539,9 @@ def test_rows_are_aligned_so_that_tensorflow_does_not_copy_them(tmp_path, dtype)
             np.testing.assert_array_equal(found, values[np.arange(count) % 5])
 
 
+@held_in("off")
 def test_a_store_that_is_cut_while_it_is_read_is_one_line(tmp_path):
-    config = DataSettings(cache="off", data_cache=str(tmp_path))
+    config = DataSettings(data_cache=str(tmp_path))
     data = opening.SourceReader(Squares()).open(config, classes=0, devices=LOCAL)
     batches = iter(replica_batches(data, tf.distribute.InputContext(), batch_size=8, first_step=0))
     next(batches)

@@ -261,7 +261,7 @@ DAMAGE = {
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
-@pytest.mark.parametrize("cache", ["auto", "off"])
+@pytest.mark.parametrize("cache", ["device", "off"], indirect=True)
 def test_a_damaged_file_ends_with_its_readable_records(tmp_path, damage, cache, capfd):
     change, count = DAMAGE[damage]
     path = pathlib.Path(write_records(tmp_path / "a.tfrecord", examples()))
@@ -275,7 +275,7 @@ def test_a_damaged_file_ends_with_its_readable_records(tmp_path, damage, cache, 
     assert found.name(count) == f"record 0 of {tmp_path}/b.tfrecord"
     (line,) = capfd.readouterr().err.splitlines()
     assert f"{path} is damaged" in line and f": only its first {count} records are read" in line
-    settings = {"data_dir": str(tmp_path), "cache": cache}
+    settings = {"data_dir": str(tmp_path)}
     for _ in range(2):
         assert open_data(Config(dataset="tfrecord", batch_size=1, **settings)).size == len(kept)
     assert capfd.readouterr().err.count("is damaged") == 1  # the second start decodes nothing
@@ -349,11 +349,11 @@ def test_another_time_size_or_flag_makes_another_store(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["auto", "off"])
+@pytest.mark.parametrize("cache", ["device", "off"], indirect=True)
 def test_each_epoch_has_every_record_once_from_any_position(tmp_path, cache):
     for number in range(3):
         write_records(tmp_path / str(number), examples(range(number, COUNT, 3)))
-    config = Config(dataset="tfrecord", data_dir=str(tmp_path), batch_size=4, cache=cache)
+    config = Config(dataset="tfrecord", data_dir=str(tmp_path), batch_size=4)
     data = open_data(Config(**{**config.to_dict(), "dequantization": False}))
 
     def order(steps, first_step=0, hosts=1, replicas=1):

@@ -20,8 +20,11 @@ from wgan_gp.app import build, run, training
 from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
+from wgan_gp.data import opened_data
 from wgan_gp.data.datasets import Dataset, find_dataset
+from wgan_gp.data.feed import loop_input
 from wgan_gp.data.opened_data import InMemoryData, StreamedData
+from wgan_gp.data.sources.python import user_arrays
 from wgan_gp.run_directory.typed_json import load_dataclass, to_json
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect
@@ -146,6 +149,23 @@ def train_tiny(model_dir, library: Library = LIBRARY, **settings) -> tuple[run.R
 def device_loops(are_used: bool = True):
     """Runs all loops on the device or on the host, without XLA, which would round differently."""
     with mock.patch.object(Devices, "use_device_loop", return_value=are_used):
+        yield
+
+
+@contextlib.contextmanager
+def held_in(memory: str):
+    """Holds no data in memory ("off"), in that of the host ("on"), or also on the device."""
+    limits = {
+        "device": [],
+        "on": [(loop_input, "MAX_CACHE_BYTES")],
+        "off": [
+            *((each, "MAX_CACHE_BYTES") for each in (loop_input, opened_data, user_arrays)),
+            (opened_data, "MAX_SENT_BYTES"),
+        ],
+    }[memory]
+    with contextlib.ExitStack() as stack:
+        for module, name in limits:
+            stack.enter_context(mock.patch.object(module, name, 0))
         yield
 
 

@@ -58,10 +58,11 @@ def text_of(hlo):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "settings",
+    ("cache", "settings"),
     [
-        {"precision": "mixed_bfloat16"},
+        ("device", {"precision": "mixed_bfloat16"}),
         pytest.param(
+            "device",
             {
                 **DCGAN,
                 "conditioning": "projection",
@@ -71,13 +72,12 @@ def text_of(hlo):
             },
             marks=pytest.mark.slow,
         ),
-        pytest.param(
-            {**DCGAN, "cache": "off", "accumulate": 2, "penalty": "r1,r2"}, marks=pytest.mark.slow
-        ),
+        pytest.param("off", {**DCGAN, "accumulate": 2, "penalty": "r1,r2"}, marks=pytest.mark.slow),
     ],
+    indirect=["cache"],
     ids=["bfloat16", "resident", "sent"],
 )
-def test_the_slice_and_the_devices_get_the_same_operations(executed, settings):
+def test_the_slice_and_the_devices_get_the_same_operations(executed, cache, settings):
     ours, theirs = compiled(**settings), executed(**settings)
     assert len(ours) > 1000
     assert ours == theirs

@@ -114,7 +114,7 @@ def test_each_error_of_googles_api_has_its_own_line(api, answer, what, remedy):
 def test_a_tpu_that_is_not_ready_is_reported_with_its_state(api, state, remedy):
     api.node = (200, {"state": state})
     error = error_of(NAMED)
-    assert error.what == f"--tpu=my-tpu is {state}, not READY"
+    assert error.what == f"--tpu={NAMED.tpu} is {state}, not READY"
     assert remedy in error.remedy
 
 
@@ -257,7 +257,9 @@ def test_the_errors_of_a_server_are_not_those_of_this_machine():
 def test_an_unknown_error_shows_its_cause_and_not_tensorflows_first_line():
     text = NO_PLATFORM.replace("RET_CHECK failure", "Something else")
     error = explained(tf.errors.InternalError(None, None, text), NAMED)
-    assert error.what.startswith("--tpu=my-tpu cannot be used (InternalError: Something else (")
+    assert error.what.startswith(
+        "--tpu=p/us-z1-a/my-tpu cannot be used (InternalError: Something else ("
+    )
     assert "tpu-vm list --zone=us-z1-a --project=p` that its state is READY" in error.remedy
     local = explained(ValueError("no idea"))
     assert "no idea" in local.what and "gcloud" not in local.remedy

@@ -23,6 +23,7 @@ from tests.helpers.runs import (
     DCGAN,
     LIBRARY,
     TINY,
+    held_in,
     lean_path,
     make_default_loop,
     make_replica_step,
@@ -336,12 +337,13 @@ def largest_difference(ours, others) -> float:
 
 
 @pytest.mark.slow
+@held_in("off")
 def test_a_run_is_resumed_exactly_and_moved_between_strategies(tmp_path):
     """The moments of batch normalization are all-reduced; the host sends the examples.
 
     The whole run of another test has neither.
     """
-    settings = {**DCGAN, "cache": "off"}
+    settings = DCGAN
     whole = Training(make_tpu_strategy(2), tmp_path / "whole", settings)
     after_5, after_10 = whole.run(), whole.run()
     assert largest_difference(after_5, after_10) > 1e-3

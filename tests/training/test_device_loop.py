@@ -1,8 +1,5 @@
 """The loop inside the program of a replica, and its input."""
 
-import dataclasses
-import functools
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -12,6 +9,7 @@ import losses
 from tests.helpers.runs import (
     TINY,
     device_loops,
+    held_in,
     make_replica_step,
     make_state,
     open_data,
@@ -67,7 +65,7 @@ def image_settings(folder, **settings):
 
 def settings_of(name, folder):
     return {
-        "streamed": image_settings(folder, cache="off"),
+        "streamed": image_settings(folder),
         "generated": {},
         "relativistic": {
             **DIGITS,
@@ -84,7 +82,7 @@ def test_both_loops_give_identical_runs(name, folder, tmp_path):
     """12 iterations of loops of 8, of which the last is shorter."""
     settings = {**settings_of(name, folder), "train_steps": 12, "steps_per_loop": 8}
     runs = [train_tiny(tmp_path / "host", **settings)]
-    with device_loops():
+    with device_loops(), held_in("device" if name == "relativistic" else "off"):
         runs.append(train_tiny(tmp_path / "device", **settings))
     for host, device in zip(*(weights_of(run) for run, _ in runs), strict=True):
         np.testing.assert_array_equal(device, host)
@@ -212,10 +210,10 @@ def read_examples(data, input_of, *, hosts, replicas, steps, batch_size):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("cache", ["device", "on", "off"])
+@pytest.mark.parametrize("cache", ["device", "on", "off"], indirect=True)
 def test_every_replica_reads_the_examples_of_the_host_loop(cache, folder):
     """Dequantization and flips are the same as well."""
-    data = open_data(Config(**{**TINY, **image_settings(folder, cache=cache), "batch_size": 16}))
+    data = open_data(Config(**{**TINY, **image_settings(folder), "batch_size": 16}))
 
     def input_of(strategy, count):
         if cache == "device":
@@ -232,15 +230,17 @@ def test_every_replica_reads_the_examples_of_the_host_loop(cache, folder):
 
 
 def test_the_host_sends_the_bytes_that_the_element_spec_states(folder):
-    config = Config(**{**TINY, **image_settings(folder, cache="off")})
-    data, strategy = open_data(config), strategy_over(1)
+    config = Config(**{**TINY, **image_settings(folder)})
+    strategy = strategy_over(1)
+    with held_in("off"):
+        data = open_data(config)
     options = {"batch_size": 16, "n_critic": 2, "steps_per_loop": 3}
     sent = loop_input.open_loop_input(data, strategy, resident=False, **options)
     assert sent.element_bytes == 3 * 2 * 16 * (SIDE * SIDE * 3 + 4)  # uint8 pixels and a label
     element = next(iter(sent.dataset(data, tf.distribute.InputContext(), 0)))
     assert [part.dtype for part in element] == [tf.uint8, tf.int32]
     assert sum(part.numpy().nbytes for part in element) == sent.element_bytes
-    data = open_data(dataclasses.replace(config, cache="device"))
+    data = open_data(config)
     indices = loop_input.open_loop_input(data, strategy, resident=True, **options)
     assert indices.element_bytes == 3 * 2 * 16 * 4
     assert indices.resident_bytes == 40 * (SIDE * SIDE * 3 + 4)
@@ -256,18 +256,13 @@ def stored(count, shape, dtype=tf.uint8):
 def test_a_dataset_is_resident_if_it_fits(monkeypatch):
     monkeypatch.setattr(source, "MAX_CACHE_BYTES", 4096)
     monkeypatch.setattr(loop_input, "MAX_CACHE_BYTES", 4096)
-    is_resident = functools.partial(loop_input.is_resident, stored(32, (128,)))
-    assert [cache for cache in ("auto", "on", "device", "off") if is_resident(cache)] == [
-        "auto",
-        "device",
-    ]
-    assert not loop_input.is_resident(stored(33, (128,)), "auto")
-    assert loop_input.is_resident(stored(33, (128,)), "device")
+    assert loop_input.is_resident(stored(32, (128,)))
+    assert not loop_input.is_resident(stored(33, (128,)))
     # A TPU pads each example to a multiple of 128 values.
-    assert not loop_input.is_resident(stored(33, (4, 4, 3)), "auto")
-    assert not loop_input.is_resident(stored(9, (128,), tf.float32), "auto")
+    assert not loop_input.is_resident(stored(33, (4, 4, 3)))
+    assert not loop_input.is_resident(stored(9, (128,), tf.float32))
     generated = open_data(Config(dataset="swiss_roll"))
-    assert not loop_input.is_resident(generated, "device")
+    assert not loop_input.is_resident(generated)
 
 
 def test_the_loop_that_the_devices_permit_is_chosen():

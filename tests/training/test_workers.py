@@ -100,12 +100,12 @@ both_runtimes = pytest.mark.parametrize("runtime", ["tensorflow", "pjrt"])
 
 
 def streamed_pictures(tmp_path):
-    """Returns the settings of a run that reads a folder of pictures while it trains."""
+    """Returns the settings of a run on a folder of pictures."""
     folder = tmp_path / "pictures" / "all"
     folder.mkdir(parents=True)
     for index, pixels in enumerate(np.random.default_rng(0).integers(0, 256, [20, 8, 8, 3])):
         PIL.Image.fromarray(pixels.astype(np.uint8)).save(folder / f"{index}.png")
-    settings = {"dataset": "image_folder", "data_dir": str(folder), "cache": "off"}
+    settings = {"dataset": "image_folder", "data_dir": str(folder)}
     return settings | {"image_size": 8, "conditioning": "none", "model": "mlp"}
 
 
@@ -120,7 +120,8 @@ def array_in_memory(tmp_path):
 def test_two_processes_give_the_result_of_one_and_write_one_checkpoint(tmp_path, settings_of):
     """The tests of data show that processes have their parts of other data."""
     settings = settings_of(tmp_path) | {"sample_interval": 0}
-    assert finish(start(tmp_path, 4, **settings)) == [(0, []), (0, [])]
+    memory = "off" if settings_of is streamed_pictures else "device"
+    assert finish(start(tmp_path, 4, memory=memory, **settings)) == [(0, []), (0, [])]
     chief, other = load(tmp_path / "weights-2-0.npz"), load(tmp_path / "weights-2-1.npz")
     settings |= {"steps_per_loop": 2, "learning_rate_schedule": "constant"}
     alone, _ = train_tiny(tmp_path / "alone", train_steps=4, **settings)
@@ -164,7 +165,7 @@ def test_a_killed_process_ends_the_other_and_a_signal_to_one_stops_both(tmp_path
 @pytest.mark.slow
 def test_a_run_of_jax_continues_bit_for_bit_with_fewer_processes(tmp_path):
     settings = streamed_pictures(tmp_path) | {"runtime": "pjrt"}
-    assert finish(start(tmp_path, 4, stop_step=2, **settings)) == [(0, []), (0, [])]
+    assert finish(start(tmp_path, 4, stop_step=2, memory="off", **settings)) == [(0, []), (0, [])]
     assert checkpoints(tmp_path / "run") == ["ckpt-2"]
     settings |= {"cpu_replicas": 2, "steps_per_loop": 2, "checkpoint_interval": 2}
     settings |= {"learning_rate_schedule": "constant", "train_steps": 4}

@@ -8,6 +8,7 @@ import tensorflow as tf
 
 import wgan_gp
 from tests.helpers.forks import end_interpreter
+from tests.helpers.runs import held_in
 from wgan_gp.app import program
 from wgan_gp.config import Config
 from wgan_gp.writers.writer import Writer
@@ -41,7 +42,9 @@ def leave(argv):
 
 @program.with_exit_status
 def main(argv):
-    _, model_dir, weights, train_steps, more = argv
+    _, model_dir, weights, train_steps, given = argv
+    more = json.loads(given)
+    memory = more.pop("memory", "device")
     settings = {
         "model_width": 4,
         "model_depth": 1,
@@ -51,10 +54,11 @@ def main(argv):
         "steps_per_loop": 2,
         "checkpoint_interval": 2,
         "learning_rate_schedule": "constant",
-        **json.loads(more),
+        **more,
     }
     config = Config(model_dir=model_dir, train_steps=int(train_steps), **settings)
-    result = wgan_gp.train(config, writers=[Announce()])
+    with held_in(memory):
+        result = wgan_gp.train(config, writers=[Announce()])
     if result.stopped_by is not None:
         return 128 + result.stopped_by
     np.savez(weights, *weights_of(result.run.state))

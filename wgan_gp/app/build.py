@@ -261,7 +261,7 @@ def open_input(
         batch_size=config.batch_size,
         n_critic=config.n_critic,
         steps_per_loop=config.steps_per_loop,
-        resident=is_resident(data, config.cache),
+        resident=is_resident(data),
     )
 
 

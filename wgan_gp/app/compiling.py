@@ -57,5 +57,5 @@ def make_program(
         devices.strategy,
         data,
         steps_per_loop=config.steps_per_loop,
-        resident=is_resident(data, config.cache),
+        resident=is_resident(data),
     )

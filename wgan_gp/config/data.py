@@ -181,14 +181,6 @@ class DataSettings(Seeded):
         choices=("refuse", "drop"),
         kind="data",
     )
-    cache: str = setting(
-        "auto",
-        "Keep all images in memory, decoded: on (in the memory of the host), device (also in the "
-        "memory of each device, if it runs the loop; see --device_loop), off, or auto (device for "
-        "up to 1 GiB).",
-        choices=("auto", "on", "device", "off"),
-        kind="training",
-    )
     data_cache: str | None = setting(
         None,
         "Folder, local or gs://, in which the decoded examples of files are kept for the next "

@@ -309,18 +309,17 @@ class Dataset:
         """Opens the held-out data, or returns None if there is none.
 
         The held-out data is --test_data_dir, the share --holdout of the examples, or the split
-        "test" or "validation". It is not held in memory, except for a remote TPU and the share of
-        data that `open` has read into memory.
+        "test" or "validation".
 
         Raises:
           UserError: If the held-out data cannot be read, or --test_data_dir does not apply to the
             dataset.
         """
-        settings = self._settings_of_held_out
+        settings = self.settings
         if settings.test_data_dir is not None:
             return self._open_test_data_dir(settings.test_data_dir)
         if settings.holdout:
-            if self._held_out is not None and self._held_out[0] == self.settings:
+            if self._held_out is not None and self._held_out[0] == settings:
                 return self._held_out[1]
             data: Any = self._open(self._reader, settings)
             return data.part(self.is_held_out(data.size))
@@ -371,7 +370,7 @@ class Dataset:
                 f"--test_data_dir={path} applies only to image_folder, tfrecord and array",
                 "omit it",
             )
-        settings = dataclasses.replace(self._settings_of_held_out, data_dir=path)
+        settings = dataclasses.replace(self.settings, data_dir=path)
         if (
             self.scaling is None and self.table is None
         ):  # pictures, which are made to have the shape of the training data
@@ -383,11 +382,6 @@ class Dataset:
         if hasattr(reader, "use_spec"):
             reader.use_spec(self._spec_of_held_out(reader))
         return self._open(reader, settings, _TEST_DATA_DIR)
-
-    @property
-    def _settings_of_held_out(self) -> DataSettings:
-        is_sent = self._devices.on_remote_tpu  # its machines cannot read files of this one
-        return self.settings if is_sent else dataclasses.replace(self.settings, cache="off")
 
     def _spec_of_held_out(self, reader: Any) -> DataSpec:
         """Returns what held-out data must have in common with the training data.

@@ -9,11 +9,11 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-from ..config import DataSettings, DeviceSettings
+from ..config import DeviceSettings
 from ..errors import UserError
 from .feed.shuffling import shuffled
 
-# The largest dataset that --cache=auto holds in memory. It does not depend on this machine's
+# The largest dataset that is held in memory. It does not depend on this machine's
 # memory, because a run must read the same order on every machine.
 MAX_CACHE_BYTES = 2**30
 # The largest tensor that can be sent to the machines of a remote TPU. For larger tensors, gRPC
@@ -89,26 +89,13 @@ class ExampleFormat:
         return low + 256.0 * high  # hosts are little-endian
 
 
-def is_held(origin: str, size: int, settings: DataSettings, devices: DeviceSettings) -> bool:
-    """Returns True if the examples of a dataset are held in memory, as set by --cache.
+def is_held(size: int, devices: DeviceSettings) -> bool:
+    """Returns True if the examples of a dataset, of a size in bytes, are held in memory.
 
-    `auto` holds up to 1 GiB, and for a remote TPU everything that can be sent to it, because its
-    machines cannot read the files of this one.
-
-    Args:
-      origin: The flag that names the data, for messages.
-      size: The size of the stored examples in bytes.
-      settings: The settings of the data.
-      devices: The devices that receive the data.
-
-    Raises:
-      UserError: See `check_sent`.
+    For a remote TPU, it is everything that can be sent to it, because its machines cannot read the
+    files of this one.
     """
-    limit = MAX_SENT_BYTES if devices.on_remote_tpu else MAX_CACHE_BYTES
-    held = settings.cache in ("on", "device") or (settings.cache == "auto" and size <= limit)
-    if held:
-        check_sent(origin, size, devices)
-    return held
+    return size <= (MAX_SENT_BYTES if devices.on_remote_tpu else MAX_CACHE_BYTES)
 
 
 def check_sent(origin: str, size: int, devices: DeviceSettings) -> None:
@@ -117,20 +104,16 @@ def check_sent(origin: str, size: int, devices: DeviceSettings) -> None:
         raise UserError(
             f"{origin} has {size / 2**30:.1f} GiB of examples in memory, which is more than can be "
             f"sent to --tpu={devices.tpu}",
-            "give fewer, give --data_cache=gs://BUCKET/... without --cache for pictures and "
-            "records, or run on the TPU VM with --tpu=local",
+            "give fewer, or run on the TPU VM with --tpu=local",
         )
 
 
-def unreadable_stream(
-    origin: str, settings: DataSettings, devices: DeviceSettings, remedy: str
-) -> UserError:
+def unreadable_stream(origin: str, devices: DeviceSettings, remedy: str) -> UserError:
     """Returns the error of examples that a remote TPU would have to read from this machine."""
-    is_off = settings.cache == "off"
     return UserError(
-        f"{origin} is read during training because of {'--cache=off' if is_off else 'its size'}, "
-        f"and the machines of --tpu={devices.tpu} cannot read it on this machine",
-        f"{'omit --cache=off, ' if is_off else ''}{remedy}, or run on the TPU VM with --tpu=local",
+        f"{origin} is read during training because of its size, and the machines of "
+        f"--tpu={devices.tpu} cannot read it on this machine",
+        f"{remedy}, or run on the TPU VM with --tpu=local",
     )
 
 

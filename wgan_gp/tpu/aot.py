@@ -83,13 +83,6 @@ def compile_program(
       UserError: If the loop is rejected. It names the layer or the flag at fault.
     """
     available = topology.core.memory_bytes
-    if program.resident and program.resident_bytes > available:
-        raise compile_errors.out_of_memory_error(
-            "the dataset is too large for --cache=device: it",
-            program.resident_bytes,
-            available,
-            "use --cache=off",
-        )
     networks = [program.step.state.critic, program.step.state.generator]
     error_path = f"{base}.error.txt"
     try:
@@ -115,9 +108,4 @@ def compile_program(
         if required <= available:
             return loop, executable
         write_atomic(error_path, f"It compiles, but requires {required} bytes.\n")
-    remedy = "halve --batch_size and --generator_batch_size, or double --accumulate"
-    if program.resident and required - program.resident_bytes <= available:
-        remedy = "use --cache=off"
-    raise compile_errors.out_of_memory_error(
-        f"--batch_size={program.batch_size} is too large: the loop", required, available, remedy
-    )
+    raise compile_errors.out_of_memory_error(program.batch_size, required, available)

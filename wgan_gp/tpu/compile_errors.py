@@ -74,19 +74,12 @@ def parse_memory_error(message: str) -> float | None:
     return float(number) * _UNITS["".join(unit)]
 
 
-def out_of_memory_error(what: str, required: float, available: float, remedy: str) -> UserError:
-    """Returns the error for something that requires more memory than a core has.
-
-    Args:
-      what: The problem, up to the subject of "requires".
-      required: The required bytes.
-      available: The available bytes.
-      remedy: What to do.
-    """
+def out_of_memory_error(batch_size: int, required: float, available: float) -> UserError:
+    """Returns the error for a loop that requires more bytes than the memory of a core has."""
     return UserError(
-        f"{what} requires {format_gibibytes(required)} per core, but a core has "
-        f"{format_gibibytes(available)}",
-        remedy,
+        f"--batch_size={batch_size} is too large: the loop requires {format_gibibytes(required)} "
+        f"per core, but a core has {format_gibibytes(available)}",
+        "halve --batch_size and --generator_batch_size, or double --accumulate",
     )
 
 

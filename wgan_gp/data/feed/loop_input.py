@@ -218,18 +218,15 @@ class StackedExamples(LoopInput):
         return batches.batch(self.steps * local, drop_remainder=True).map(split).unbatch()
 
 
-def is_resident(data: OpenedData, cache: str) -> bool:
+def is_resident(data: OpenedData) -> bool:
     """Returns True if the device loop should hold a dataset in the memory of each device.
 
-    `auto` does so up to MAX_CACHE_BYTES, which is an eighth of the smallest memory of a TPU core.
+    MAX_CACHE_BYTES is an eighth of the smallest memory of a TPU core.
 
     Args:
       data: The dataset, which need not have been read.
-      cache: The value of --cache.
     """
-    if not is_stored(data) or cache in ("on", "off"):
-        return False
-    return cache == "device" or data.size * data.format.tpu_bytes <= MAX_CACHE_BYTES
+    return is_stored(data) and data.size * data.format.tpu_bytes <= MAX_CACHE_BYTES
 
 
 def is_stored(data: OpenedData) -> TypeGuard[StoredData | UnreadData]:

@@ -118,7 +118,7 @@ class SourceReader:
         return StreamedRows(settings.seed, unread.format, labels, lambda indices: store[indices][0])
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> UnreadData:
-        """Returns the properties of the data, which are held in memory as set by --cache."""
+        """Returns the properties of the data, and whether it is held in memory."""
         return self._unread(self._source, settings, devices)
 
     def with_settings(self, settings: DataSettings) -> SourceReader:
@@ -145,10 +145,9 @@ class SourceReader:
 def _unread(
     source: Source, size: int | None, settings: DataSettings, devices: DeviceSettings
 ) -> UnreadData:
-    """Returns the properties of a source, which is held in memory as set by --cache.
+    """Returns the properties of a source, and whether it is held in memory.
 
-    A source of unknown size is assumed to be the largest that
-    `auto` holds in the memory of a device.
+    A source of unknown size is assumed to be the largest that the memory of a device holds.
 
     Raises:
       UserError: If a remote TPU cannot read the examples.
@@ -160,19 +159,15 @@ def _unread(
         count = source.size
     else:
         count = MAX_CACHE_BYTES // form.tpu_bytes
-        if settings.cache in ("auto", "device"):
-            logging.warning(
-                f"{source.origin} is not prepared, so its number of images is unknown: assuming "
-                f"{count:,}, which --cache=auto still holds in the memory of a device"
-            )
-    total = count * form.example_bytes
-    in_memory = is_held(source.origin, total, settings, devices)
+        logging.warning(
+            f"{source.origin} is not prepared, so its number of images is unknown: assuming "
+            f"{count:,}, which the memory of a device still holds"
+        )
+    in_memory = is_held(count * form.example_bytes, devices)
     if devices.on_remote_tpu and not in_memory:
         folder = cache_folder(settings.data_cache)
         if folder is None or local_path(folder) is not None:
-            raise unreadable_stream(
-                source.origin, settings, devices, "give --data_cache=gs://BUCKET/..."
-            )
+            raise unreadable_stream(source.origin, devices, "give --data_cache=gs://BUCKET/...")
     return UnreadData(form, count, in_memory)
 
 

@@ -174,9 +174,9 @@ class ArrayReader:
     ) -> InMemoryData | StreamedData:
         form = self._format(settings)
         labels = self._labels()
-        if not self._is_held(settings, devices, form):
+        if not self._is_held(devices, form):
             if devices.on_remote_tpu:
-                raise unreadable_stream(self._flag, settings, devices, "give fewer examples")
+                raise unreadable_stream(self._flag, devices, "give fewer examples")
             rows, used = self._data.examples, np.flatnonzero(self._valid)
 
             def read(indices: np.ndarray) -> np.ndarray:
@@ -191,7 +191,7 @@ class ArrayReader:
 
     def open_unread(self, settings: DataSettings, *, devices: DeviceSettings) -> OpenedData:
         form = self._format(settings)
-        return UnreadData(form, int(self._valid.sum()), self._is_held(settings, devices, form))
+        return UnreadData(form, int(self._valid.sum()), self._is_held(devices, form))
 
     def with_settings(self, settings: DataSettings) -> ArrayReader:
         return ArrayReader(settings, self._flag, self._data)
@@ -199,11 +199,8 @@ class ArrayReader:
     def fingerprint(self, settings: DataSettings) -> dict[str, Any]:
         return {"examples": self._data.examples.shape[0], "content": self._content}
 
-    def _is_held(
-        self, settings: DataSettings, devices: DeviceSettings, form: ExampleFormat
-    ) -> bool:
-        size = int(self._valid.sum()) * form.example_bytes
-        return is_held(self._flag, size, settings, devices)
+    def _is_held(self, devices: DeviceSettings, form: ExampleFormat) -> bool:
+        return is_held(int(self._valid.sum()) * form.example_bytes, devices)
 
     def _format(self, settings: DataSettings) -> ExampleFormat:
         scaling, has_width = self.scaling, len(self.example_shape) >= 3

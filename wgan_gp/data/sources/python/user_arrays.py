@@ -11,7 +11,6 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ....config import DataSettings
 from ....errors import UserError, explaining, shorten
 from ...feed.pipeline import without_autotune
 from ...opened_data import MAX_CACHE_BYTES
@@ -69,7 +68,7 @@ class Stream(NamedTuple):
         return len(self.dataset.element_spec) > 1 and self.conditions is None
 
 
-def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | Stream:
+def convert(value: Any, flag: str) -> Arrays | Stream:
     """Returns what the user's function returned as checked arrays or as a stream.
 
     A dictionary says what its arrays are. The second part of a pair are labels; it is conditions
@@ -77,7 +76,6 @@ def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | Stream:
 
     Args:
       value: What it returned.
-      settings: --cache decides whether a dataset is read into memory.
       flag: The flag that names the function or the file, for messages.
 
     Raises:
@@ -87,7 +85,7 @@ def convert(value: Any, settings: DataSettings, flag: str) -> Arrays | Stream:
     parts: Sequence[Any] | None
     if isinstance(value, tf.data.Dataset):
         dataset, kind = _as_tuples(value, flag)
-        parts = _load(dataset, settings, flag)
+        parts = _load(dataset, flag)
         if parts is None:
             return _streamed(dataset, kind, flag)
     elif isinstance(value, dict):
@@ -223,13 +221,12 @@ def _streamed(dataset: tf.data.Dataset, kind: str | None, flag: str) -> Stream:
     return Stream(numbered, spec.shape[0])
 
 
-def _load(dataset: tf.data.Dataset, settings: DataSettings, flag: str) -> list[np.ndarray] | None:
-    """Reads a dataset into memory, or returns None if --cache or its size forbid it."""
+def _load(dataset: tf.data.Dataset, flag: str) -> list[np.ndarray] | None:
+    """Reads a dataset into memory, or returns None if it is larger than MAX_CACHE_BYTES."""
     spec = dataset.element_spec[0]
-    limit = MAX_CACHE_BYTES if settings.cache == "auto" else 2**62
     count = int(dataset.cardinality())
     size = int(np.prod(spec.shape)) * spec.dtype.size
-    if settings.cache == "off" or count == tf.data.INFINITE_CARDINALITY or count * size > limit:
+    if count == tf.data.INFINITE_CARDINALITY or count * size > MAX_CACHE_BYTES:
         return None
     parts: list[tuple] = []
     read = 0
@@ -237,7 +234,7 @@ def _load(dataset: tf.data.Dataset, settings: DataSettings, flag: str) -> list[n
         for batch in without_autotune(dataset.batch(_BATCH_SIZE)).as_numpy_iterator():
             parts.append(batch)
             read += batch[0].nbytes
-            if read > limit:
+            if read > MAX_CACHE_BYTES:
                 return None
     if not parts:
         return [np.empty([0, *spec.shape], np.float32)]

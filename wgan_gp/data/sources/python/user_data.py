@@ -87,9 +87,7 @@ class UserReader:
         self._check_split(data, settings.split, classes)
         if isinstance(data, Stream):
             if devices.on_remote_tpu:
-                raise unreadable_stream(
-                    self._flag, settings, devices, "give a dataset with an end and --cache=on"
-                )
+                raise unreadable_stream(self._flag, devices, "give a smaller dataset with an end")
             return StreamedExamples(data, settings, self.conditions, classes, self._flag)
         check_sent(self._flag, data.examples.nbytes, devices)
         size, labels = 0, np.zeros([len(data.examples)], np.int32)
@@ -166,7 +164,7 @@ class UserReader:
         if split not in self._splits:
             value = call(self._function, settings, split, self._flag)
             with tf.device(None):
-                data = None if value is None else convert(value, settings, self._flag)
+                data = None if value is None else convert(value, self._flag)
             self._splits[split] = data
         return self._splits[split]
 
