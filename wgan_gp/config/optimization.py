@@ -179,7 +179,7 @@ class OptimizationSettings(Seeded):
             )
         if self.learning_rate_schedule == "r3gan" and self.optimizer not in ("adam", "adamw"):
             raise UserError(
-                f"--learning_rate_schedule=r3gan does not apply to {flag}, whose beta_2 is constant",
+                f"--learning_rate_schedule=r3gan needs another optimizer than {flag}",
                 "use --optimizer=adam or adamw, or --learning_rate_schedule=cosine",
             )
 
