@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from ..errors import UserError, shorten
@@ -27,26 +28,27 @@ def parse_policy(name: str, value: Any) -> str:
     return ",".join(each for each in TRANSFORMATIONS if each in names)
 
 
+_setting = functools.partial(setting, kind="training")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class AugmentationSettings(Section):
     """The random transformations that the critic sees; docs/augmentation.md explains them."""
 
-    augment: str = setting(
+    augment: str = _setting(
         "none",
         "Augmentation of the examples that the critic sees, against overfitting to few examples: "
         "none; diffaugment (each example is transformed); or ada (each transformation is applied "
         "with a probability that follows the overfitting on held-out data).",
         choices=AUGMENTATIONS,
-        kind="training",
         requires={"data": ("signals", "images")},
     )
-    augment_policy: str | None = setting(
+    augment_policy: str | None = _setting(
         None,
         "Transformations of --augment, separated by commas: color (brightness, contrast and, for "
         "three channels, saturation), translation (by at most 1/8 of each side), cutout (of half "
         "of each side). Default: all.",
         parse=parse_policy,
-        kind="training",
         applies={"augment": ("diffaugment", "ada")},
     )
 

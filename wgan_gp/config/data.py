@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from typing import Any
 
@@ -50,69 +51,64 @@ def sides_of(image_size: int | str) -> tuple[int, int]:
     return int(height), int(width or height)
 
 
+_setting = functools.partial(setting, kind="data")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings(Seeded):
     """The dataset and its preparation for training."""
 
-    dataset: str = setting(
+    dataset: str = _setting(
         "digits",
         "Dataset: digits, gaussians_8, gaussians_25 or swiss_roll; image_folder, tfrecord or "
         "array, in --data_dir; your own, FILE.py or a module (docs/user_code.md); or the name of "
         "any image dataset of tensorflow-datasets (docs/data.md).",
-        kind="data",
         user_code=True,
         common=True,
     )
-    data_dir: str | None = setting(
+    data_dir: str | None = _setting(
         None,
         "Location of the data, local or gs://: a folder of images (image_folder), files, a "
         "folder or patterns (tfrecord), a table, a file of arrays or a folder of them (array), or "
         "the folder in which tensorflow-datasets prepares its datasets.",
         path=True,
-        kind="data",
         common=True,
     )
-    test_data_dir: str | None = setting(
+    test_data_dir: str | None = _setting(
         None,
         "Location of held-out data, in the same format as --data_dir. The critic's loss on it "
         "shows whether the critic overfits. Default: the split named test or validation, if there "
         "is one; see also --holdout.",
         path=True,
-        kind="data",
     )
-    holdout: float | None = setting(
+    holdout: float | None = _setting(
         None,
         "Share of the examples, such as 0.1, that are held-out data in place of --test_data_dir: "
         "they are not trained on. A fixed rule selects them. Default: 0.1 for --augment=ada if "
         "there is no other held-out data, else 0.",
         minimum=0,
         below=1,
-        kind="data",
     )
-    label_column: str | None = setting(
+    label_column: str | None = _setting(
         None,
         "Name of the column of a table that contains the class of each example, or none; for "
         "image_folder, a column of its metadata.csv or metadata.jsonl. Default: the column named "
         "label, labels, class or target, in any case.",
-        kind="data",
     )
-    drop_columns: str | None = setting(
+    drop_columns: str | None = _setting(
         None,
         "Names of columns of a table that are left out, separated by commas.",
-        kind="data",
     )
-    condition_columns: str | None = setting(
+    condition_columns: str | None = _setting(
         None,
         "Names of columns of a table whose numbers are the condition of each example, separated by "
         "commas (docs/conditions.md).",
-        kind="data",
     )
-    column_types: str | None = setting(
+    column_types: str | None = _setting(
         None,
         "Read a table with texts, dates and missing values: auto finds the type of each column, "
         "and a JSON file gives those of some (docs/tables.md). Default: all columns are numbers.",
         path=True,
-        kind="data",
         of_run=("auto",),
         per_process=False,
     )
@@ -121,38 +117,34 @@ class DataSettings(Seeded):
         "Download and prepare a dataset of tensorflow-datasets if it is missing.",
         kind="place",
     )
-    split: str = setting(
+    split: str = _setting(
         "train",
         "Split of a dataset of tensorflow-datasets, which may be a part or a sum, such as "
         "train[:80%] or train+test; or of a folder of images with the subfolders train, validation "
         "and test.",
-        kind="data",
     )
-    image_size: int | str | None = setting(
+    image_size: int | str | None = _setting(
         None,
         "Size of the images in pixels: one number for a square, or HxW, such as 48x24 (height and "
         "width). The central part of each image is resized to it; see --crop. Default: the size of "
         f"the dataset's images (docs/data.md). Range of each side: 1 to {LARGEST_SIDE}.",
         parse=parse_image_size,
-        kind="data",
         common=True,
     )
-    crop: str = setting(
+    crop: str = _setting(
         "center",
         "Images whose aspect ratio is not that of --image_size: center crops them to their "
         "largest central part that has it, none refuses them.",
         choices=("center", "none"),
-        kind="data",
         resume=True,
     )
-    image_channels: int | None = setting(
+    image_channels: int | None = _setting(
         None,
         "Channels of the images: 1 (gray), 2 (gray and alpha), 3 (color), 4 (color and alpha), or "
         "the number of a TIFF's channels. Default: the dataset's own number; 3 for image_folder "
         "and tfrecord.",
         minimum=1,
         maximum=16,
-        kind="data",
     )
     random_flips: bool = setting(
         False,
@@ -166,20 +158,18 @@ class DataSettings(Seeded):
         "the critic cannot recognize real images by their discrete levels.",
         kind="training",
     )
-    scaling: str = setting(
+    scaling: str = _setting(
         "minmax",
         "Scaling of each feature or channel of an array, kept in data.json: minmax (to [-1, 1]), "
         "standard (mean 0, standard deviation 1), whiten (also without correlations, for features "
         "and signals) or none. Samples are saved in the data's units.",
         choices=("minmax", "standard", "whiten", "none"),
-        kind="data",
     )
-    invalid: str = setting(
+    invalid: str = _setting(
         "refuse",
         "What to do about an array with NaN, infinity or constant features: refuse it, or drop "
         "these examples and features.",
         choices=("refuse", "drop"),
-        kind="data",
     )
     data_cache: str | None = setting(
         None,

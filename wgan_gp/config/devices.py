@@ -3,61 +3,54 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from ..errors import UserError, shorten
 from .settings import SAVED_RUN_MODES, Section, setting
 
 _NOT_COMPILE = ("train", *SAVED_RUN_MODES, "doctor")  # which uses no device
 
+_setting = functools.partial(setting, kind="place", per_process=False)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DeviceSettings(Section):
     """The devices to train on, and the connection to them."""
 
-    tpu: str | None = setting(
+    tpu: str | None = _setting(
         None,
         "TPU to train on: its NAME, ZONE/NAME or PROJECT/ZONE/NAME, by default in the zone and the "
         "project of this machine; its grpc:// address; or local on a TPU VM.",
-        kind="place",
         requires={"mode": _NOT_COMPILE},
-        per_process=False,
         common=True,
     )
-    tpu_cores: int | None = setting(
+    tpu_cores: int | None = _setting(
         None,
         "Train on this many cores of the TPU, for example on 1 to find an error. Default: all.",
         minimum=1,
         maximum=65_536,
-        kind="place",
         requires={"tpu": True},
-        per_process=False,
     )
-    runtime: str = setting(
+    runtime: str = _setting(
         "auto",
         "What runs the training loop: tensorflow; pjrt, the XLA client of jax, which supports more "
         "TPUs and GPUs; or auto (pjrt for the TPU or GPUs of this machine, if jax has them).",
         choices=("auto", "tensorflow", "pjrt"),
-        kind="place",
-        per_process=False,
     )
-    cpu_replicas: int = setting(
+    cpu_replicas: int = _setting(
         1,
         "Split the CPU into this many replicas, as a rehearsal of as many TPU cores.",
         minimum=1,
         maximum=256,
-        kind="place",
         requires={"tpu": False, "mode": _NOT_COMPILE},
-        per_process=False,
         common=True,
     )
-    jit_compile: str = setting(
+    jit_compile: str = _setting(
         "auto",
         "Compile the steps with XLA: on, off, or auto (on a GPU; on a CPU, small networks of dense "
         "layers in long runs). A single device then runs the iterations of a loop without the "
         "host, as a TPU does, which always compiles.",
         choices=("auto", "on", "off"),
-        kind="place",
-        per_process=False,
     )
 
     def __post_init__(self):

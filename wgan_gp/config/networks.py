@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from ..errors import UserError
@@ -12,129 +13,116 @@ GENERATOR_NORMALIZATIONS = ("batch", "film", "none")
 CRITIC_NORMALIZATIONS = ("none", "layer", "group", "instance", "spectral")
 CONDITIONINGS = ("none", "acgan", "projection", "concatenation")
 
+_setting = functools.partial(setting, kind="networks")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class NetworkSettings(Section):
     """The architecture of the networks."""
 
-    model: str | None = setting(
+    model: str | None = _setting(
         None,
         "Networks: mlp (any shape), conv1d (signals of at least 4 steps), conv3d (volumes of at "
         "least 4 voxels on one side), dcgan (images of at least 8 pixels), resnet or r3gan (32, "
         "48, 64 or 128 pixels); for rectangles, these are the shorter side (docs/models.md). "
         "Default: mlp for points and for images of at most 8 pixels, conv1d for signals, conv3d "
         "for volumes, otherwise dcgan. Or your own: FILE.py or a module (docs/user_code.md).",
-        kind="networks",
         user_code=True,
         compared=True,
         common=True,
     )
-    generator_model: str | None = setting(
+    generator_model: str | None = _setting(
         None,
         "Network of the generator, if it differs from the critic's. Default: --model.",
-        kind="networks",
         user_code=True,
     )
-    model_width: int | None = setting(
+    model_width: int | None = _setting(
         None,
         "Number of hidden units (mlp), or of channels at half the size (dcgan, conv3d), after the "
         "first reduction of the length (conv1d) or at the full size (resnet, r3gan). Default: 256 "
         "for mlp, otherwise 64.",
         minimum=1,
         maximum=16_384,
-        kind="networks",
         compared=True,
         common=True,
     )
-    generator_width: int | None = setting(
+    generator_width: int | None = _setting(
         None,
         "Width of the generator, in the unit of --model_width. Default: --model_width.",
         minimum=1,
         maximum=16_384,
-        kind="networks",
     )
-    model_depth: int | None = setting(
+    model_depth: int | None = _setting(
         None,
         "Number of hidden layers (mlp, default 3) or of blocks at each size (r3gan, default 2).",
         minimum=1,
         maximum=256,
-        kind="networks",
         applies={"model": ("mlp", "r3gan", PYTHON)},
     )
-    activation: str = setting(
+    activation: str = _setting(
         "relu",
         "Activation of all hidden layers: relu (leaky in the critics of dcgan and conv1d, and in "
         "r3gan) or tanh.",
         choices=("relu", "tanh"),
-        kind="networks",
     )
-    generator_normalization: str = setting(
+    generator_normalization: str = _setting(
         "batch",
         "Normalization of the generator's layers: batch; film (no normalization, but each label or "
         "condition scales and shifts the features); or none. mlp and r3gan have none.",
         choices=GENERATOR_NORMALIZATIONS,
-        kind="networks",
     )
-    generator_channels: str = setting(
+    generator_channels: str = _setting(
         "doubling",
         "Channels of the generator of dcgan or conv1d: doubling whenever the size is reduced, or "
         "constant.",
         choices=("doubling", "constant"),
-        kind="networks",
     )
-    critic_normalization: str = setting(
+    critic_normalization: str = _setting(
         "none",
         "Normalization of the critic: none; layer (over all features of an example), group or "
         "instance; or spectral (of the weights).",
         choices=CRITIC_NORMALIZATIONS,
-        kind="networks",
     )
-    critic_pooling: str = setting(
+    critic_pooling: str = _setting(
         "mean",
         "Pooling of the last features of resnet's critic at 32 pixels: mean (as in the paper) or "
         "sum (64 times as large). Other critics do not pool.",
         choices=("mean", "sum"),
-        kind="networks",
     )
-    attention: int = setting(
+    attention: int = _setting(
         0,
         "Self-attention in both networks of resnet, as in SAGAN, at the feature maps whose shorter "
         "side has this many pixels: half of the image's, a quarter and so on, at least 8. 0: none.",
         minimum=0,
         maximum=1024,
-        kind="networks",
     )
-    minibatch_stddev: int = setting(
+    minibatch_stddev: int = _setting(
         0,
         "Size of the groups of examples over which the critic computes the standard deviation, as "
         "a feature (4 in ProGAN). 0: no groups.",
         minimum=0,
         maximum=1024,
-        kind="networks",
     )
-    conditioning: str = setting(
+    conditioning: str = _setting(
         "none",
         "Use of the dataset's labels or continuous conditions: none; acgan, in which the critic "
         "also classifies (labels only); projection, an inner product with the critic's features; "
         "or concatenation with the critic's input. Except with none, the generator takes them, "
         "too.",
         choices=CONDITIONINGS,
-        kind="networks",
         common=True,
     )
-    latent_size: int = setting(
+    latent_size: int = _setting(
         64,
         "Length of a latent vector, drawn from N(0, I).",
         minimum=1,
         maximum=65_536,
-        kind="networks",
     )
-    precision: str = setting(
+    precision: str = _setting(
         "float32",
         "Precision of convolutions and matrix products: float32 or mixed_bfloat16 "
         "(docs/performance.md).",
         choices=("float32", "mixed_bfloat16"),
-        kind="networks",
     )
 
     def __post_init__(self):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 from ..errors import UserError, printable, shorten
@@ -83,6 +84,9 @@ def parse_weight(name: str, value: Any) -> float | str:
     return numbers[0] if len(numbers) == 1 else ",".join(map(str, numbers))
 
 
+_setting = functools.partial(setting, kind="training")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ObjectiveSettings(Section):
     """The losses; docs/losses.md has the equation and the paper of each.
@@ -90,52 +94,46 @@ class ObjectiveSettings(Section):
     Except for class_weight, the names are those of the parameters of losses.GanObjective.
     """
 
-    adversarial_loss: str = setting(
+    adversarial_loss: str = _setting(
         "wasserstein",
         "Adversarial loss:",
         choices=ADVERSARIAL_LOSSES,
-        kind="training",
     )
-    penalty: str = setting(
+    penalty: str = _setting(
         "two_sided",
         "Penalty on the norm of the critic's gradient, or several with commas, such as r1,r2:",
         choices=PENALTIES,
         parse=parse_penalty,
-        kind="training",
         compared=True,
         common=True,
     )
-    penalty_weight: float | str = setting(
+    penalty_weight: float | str = _setting(
         10.0,
         "Weight of the penalty in the critic's loss (lambda; for r1 and r2, gamma / 2). Of several "
         "penalties, one number for each, such as 5,5, or one for all.",
         parse=parse_weight,
-        kind="training",
         applies={"penalty": GRADIENT_PENALTIES},
         compared=True,
         common=True,
     )
-    penalty_target: float = setting(
+    penalty_target: float = _setting(
         1.0,
         "Target of the gradient norm for two_sided, one_sided and dragan.",
         minimum=0,
-        kind="training",
         applies={"penalty": ("two_sided", "one_sided", "dragan")},
         compared=True,
     )
-    penalty_interval: int = setting(
+    penalty_interval: int = _setting(
         1,
         "Apply the penalty only in every k-th critic step, with k times its weight.",
         minimum=1,
-        kind="training",
         applies={"penalty": GRADIENT_PENALTIES},
     )
-    class_weight: float = setting(
+    class_weight: float = _setting(
         1.0,
         "Weight of acgan's cross-entropy on real images in the critic's loss; on samples, in the "
         "generator's loss, it is a tenth of it, as in the code of the paper.",
         above=0,
-        kind="training",
         applies={"conditioning": ("acgan",)},
     )
 

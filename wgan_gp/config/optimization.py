@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 
 from ..errors import UserError
 from .settings import PYTHON, Seeded, setting
@@ -16,16 +17,17 @@ LEARNING_RATE_SCHEDULES = {
 }
 OPTIMIZERS = ("adam", "adamw", "rmsprop", "lion", PYTHON)  # the last one is not for the flag
 
+_setting = functools.partial(setting, kind="training")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OptimizationSettings(Seeded):
     """The schedule of training and the optimizers, one for each network."""
 
-    train_steps: int = setting(
+    train_steps: int = _setting(
         7500,
         "Total number of iterations, each with n_critic critic steps and one generator step.",
         minimum=1,
-        kind="training",
         common=True,
     )
     stop_step: int | None = setting(
@@ -37,39 +39,35 @@ class OptimizationSettings(Seeded):
         minimum=1,
         kind="output",
     )
-    n_critic: int = setting(
+    n_critic: int = _setting(
         5,
         "Critic steps per generator step.",
         minimum=1,
         maximum=10_000,
-        kind="training",
         compared=True,
         common=True,
     )
-    batch_size: int = setting(
+    batch_size: int = _setting(
         64,
         "Number of real images in a critic step, over all replicas.",
         minimum=1,
         maximum=2**20,
-        kind="training",
         compared=True,
         common=True,
     )
-    generator_batch_size: int | None = setting(
+    generator_batch_size: int | None = _setting(
         None,
         "Number of samples in a generator step, over all replicas. Default: --batch_size.",
         minimum=1,
         maximum=2**20,
-        kind="training",
     )
-    accumulate: int = setting(
+    accumulate: int = _setting(
         1,
         "Number of micro-batches of an update, which are computed one after the other in less "
         "memory. The gradients are those of one batch, but batch normalization uses the moments of "
         "each micro-batch of a generator step.",
         minimum=1,
         maximum=2**20,
-        kind="training",
     )
     steps_per_loop: int = setting(
         50,
@@ -78,85 +76,75 @@ class OptimizationSettings(Seeded):
         minimum=1,
         kind="output",
     )
-    optimizer: str = setting(
+    optimizer: str = _setting(
         "adam",
         "Optimizer of both networks: adam, adamw (with --weight_decay), rmsprop (whose decay rate "
         "is --beta_2), or lion.",
         choices=OPTIMIZERS,
-        kind="training",
         compared=True,
     )
-    weight_decay: float = setting(
+    weight_decay: float = _setting(
         0.0,
         "Decoupled weight decay of --optimizer=adamw or lion: the fraction of a weight, times the "
         "learning rate, that an update takes away.",
         minimum=0,
-        kind="training",
         requires={"optimizer": ("adamw", "lion")},
         compared=True,
     )
-    gradient_clip_norm: float = setting(
+    gradient_clip_norm: float = _setting(
         0.0,
         "Largest norm of the gradient of all weights of a network, over all replicas; larger ones "
         "are scaled down to it. 0: no limit.",
         minimum=0,
-        kind="training",
         requires={"optimizer": OPTIMIZERS[:-1]},
     )
-    critic_learning_rate: float = setting(
+    critic_learning_rate: float = _setting(
         1e-3,
         "Learning rate of the critic.",
         above=0,
-        kind="training",
         compared=True,
         common=True,
     )
-    generator_learning_rate: float = setting(
+    generator_learning_rate: float = _setting(
         1e-3,
         "Learning rate of the generator.",
         above=0,
-        kind="training",
         compared=True,
         common=True,
     )
-    beta_1: float = setting(
+    beta_1: float = _setting(
         0.0,
         "Decay rate of the mean gradient, of adam, adamw and lion.",
         minimum=0,
         below=1,
-        kind="training",
         requires={"optimizer": ("adam", "adamw", "lion", PYTHON)},
         compared=True,
     )
-    beta_2: float = setting(
+    beta_2: float = _setting(
         0.9,
         "Decay rate of the mean squared gradient, of adam, adamw and rmsprop; lion's second rate.",
         minimum=0,
         below=1,
-        kind="training",
         compared=True,
     )
-    learning_rate_schedule: str = setting(
+    learning_rate_schedule: str = _setting(
         "linear",
         "Schedule of the learning rates:",
         choices=LEARNING_RATE_SCHEDULES,
-        kind="training",
     )
-    schedule_steps: int | None = setting(
+    schedule_steps: int | None = _setting(
         None,
         "Iterations until the end of the schedules, whose last values then stay. Default: "
         "--train_steps.",
         minimum=1,
-        kind="training",
         applies={"learning_rate_schedule": ("linear", "cosine", "r3gan")},
     )
-    generator_ema_decay: float = setting(
+    generator_ema_decay: float = _setting(
         0.0,
         "Decay per generator step of an exponential moving average of the generator (0.999), from "
         "which samples are then drawn. 0: no average.",
         minimum=0,
         below=1,
-        kind="training",
         common=True,
     )
     on_nonfinite: str = setting(

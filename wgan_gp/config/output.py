@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import re
 from collections.abc import Sequence
 from typing import Any
@@ -28,6 +29,9 @@ def _parse_checkpoint(name: str, value: Any) -> str:
     return text
 
 
+_setting = functools.partial(setting, kind="output")
+
+
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class OutputSettings(Section):
     """The run directory, and the intervals of its files.
@@ -42,42 +46,36 @@ class OutputSettings(Section):
         kind="place",
         common=True,
     )
-    summary_interval: int = setting(
+    summary_interval: int = _setting(
         100,
         "Iterations between summaries. 0: only at the end.",
         minimum=0,
-        kind="output",
     )
-    sample_interval: int = setting(
+    sample_interval: int = _setting(
         500,
         "Iterations between sample grids. 0: only at the end.",
         minimum=0,
-        kind="output",
     )
-    checkpoint_interval: int = setting(
+    checkpoint_interval: int = _setting(
         500,
         "Iterations between checkpoints. 0: only at the end.",
         minimum=0,
-        kind="output",
     )
-    keep_checkpoints: int = setting(
+    keep_checkpoints: int = _setting(
         5,
         "Number of newest checkpoints to keep.",
         minimum=1,
-        kind="output",
     )
-    keep_best: str | None = setting(
+    keep_best: str | None = _setting(
         None,
         "Metric of the evaluations, such as fid, whose best checkpoint is also kept, in "
         "checkpoints/best (docs/reliability.md). Needs --evaluate_interval. Default: none.",
-        kind="output",
         requires={"evaluate_interval": True},
     )
-    stop_early: str | None = setting(
+    stop_early: str | None = _setting(
         None,
         "End training after a number of evaluations without improvement, as METRIC:NUMBER, such as "
         "fid:5. Needs --evaluate_interval. Default: --train_steps iterations.",
-        kind="output",
         requires={"evaluate_interval": True},
     )
     writers: str | None = setting(
@@ -111,11 +109,10 @@ class OutputSettings(Section):
         resume=True,
         of_run=False,
     )
-    evaluate_interval: int = setting(
+    evaluate_interval: int = _setting(
         0,
         "Iterations between evaluations during training. 0: no evaluations.",
         minimum=0,
-        kind="output",
         common=True,
     )
     profile_steps: str | None = setting(
@@ -166,12 +163,11 @@ class OutputSettings(Section):
 class UseSettings(Section):
     """The settings that the modes which use a saved run share."""
 
-    checkpoint: str = setting(
+    checkpoint: str = _setting(
         "latest",
         "Checkpoint that --mode=sample, evaluate and export use, and that "
         "--restore_from starts from: latest, best (of --keep_best), or a number of iterations.",
         parse=_parse_checkpoint,
-        kind="output",
     )
     output: str | None = setting(
         None,
@@ -187,15 +183,14 @@ class UseSettings(Section):
 class EvaluationSettings(UseSettings):
     """Evaluation: --mode=evaluate, --evaluate_interval and the comparison of two folders."""
 
-    evaluate_samples: int = setting(
+    evaluate_samples: int = _setting(
         10_000,
         "Number of samples to evaluate, and maximum number of real examples.",
         minimum=2,
         maximum=1_000_000,
-        kind="output",
         of_run=True,
     )
-    feature_extractor: str | None = setting(
+    feature_extractor: str | None = _setting(
         None,
         "Network that computes the features for FID and the other metrics: classifier (small, "
         "trained on the run's own labeled images), inception (TF-GAN's, downloaded), or a Keras "
@@ -204,18 +199,16 @@ class EvaluationSettings(UseSettings):
         "classifier for labeled images of at most 32 pixels, otherwise inception; none for data "
         "that is not pictures.",
         path=True,
-        kind="output",
         of_run=EXTRACTORS,
         per_process=False,
         needed_by=("evaluate",),
     )
-    closest: int = setting(
+    closest: int = _setting(
         0,
         "Number of samples that --mode=evaluate draws next to the training images closest to them, "
         "to see whether they are copies. 0: none.",
         minimum=0,
         maximum=1000,
-        kind="output",
         applies={"mode": ("evaluate",)},
     )
     samples: str | None = setting(
@@ -281,30 +274,27 @@ class EvaluationSettings(UseSettings):
 class SamplingSettings(UseSettings):
     """Samples: --mode=sample."""
 
-    sample_format: str | None = setting(
+    sample_format: str | None = _setting(
         None,
         "Output of --mode=sample: grid or interpolation (one PNG file), png (a folder of PNG "
         "files), npz or npy (arrays), csv (a table), or parquet (a typed table). Default: npz, "
         "npy, csv or parquet if --output ends so, otherwise grid.",
         choices=("grid", "interpolation", "png", "npz", "npy", "csv", "parquet"),
-        kind="output",
         applies={"mode": ("sample",)},
     )
-    num_samples: int = setting(
+    num_samples: int = _setting(
         64,
         "Number of samples that --mode=sample draws.",
         minimum=1,
         maximum=1_000_000,
-        kind="output",
         applies={"mode": ("sample",)},
     )
-    sample_conditions: str | None = setting(
+    sample_conditions: str | None = _setting(
         None,
         "Condition of the samples: the number or the name of a class, by default all in turn; or "
         "numbers in the units of the data, separated by commas, several conditions separated by "
         "semicolons, or a .npy or .csv file with a condition in each row, by default those of the "
         "data. With --sample_format=interpolation, rows move from the first to the last.",
-        kind="output",
         applies={"mode": ("sample",)},
     )
 
