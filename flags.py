@@ -17,15 +17,10 @@ from typing import Any
 from absl import flags
 
 import wgan_gp
-from wgan_gp.config import Config, has_flag, value_type
+from wgan_gp.config import PYTHON, Config, has_flag, value_type
 from wgan_gp.config.settings import TYPES, expand_home, largest, words
 from wgan_gp.errors import UserError, shorten
 
-_DEFINE: dict[type, Callable] = {
-    int: flags.DEFINE_integer,
-    float: flags.DEFINE_float,
-    str: flags.DEFINE_string,
-}
 _FIELDS = [field for field in dataclasses.fields(Config) if has_flag(field)]
 _LEAST_COLUMNS = 40  # of --help
 COMMON = "The flags that most runs need"
@@ -41,12 +36,22 @@ class _Switch(flags.BooleanParser):
         return super().parse(spelled.get(str(argument).lower(), argument))
 
 
+_DEFINE: dict[type, Callable] = {
+    bool: functools.partial(flags.DEFINE, _Switch(), boolean=True),
+    int: flags.DEFINE_integer,
+    float: flags.DEFINE_float,
+    str: flags.DEFINE_string,
+}
+
+
 def define(values: flags.FlagValues = flags.FLAGS) -> None:
     """Defines one flag per setting of Config, with the field's default, range and help."""
     for field in _FIELDS:
-        _definition(field)(
+        kind = value_type(field)
+        is_text = kind is str and field.default is not None  # also of a number or a text
+        _DEFINE[kind](
             name=field.name,
-            default=_default(field),
+            default=str(field.default) if is_text else field.default,
             help=_help(field),
             flag_values=values,
             module_name=_section(field),  # under which --help lists the flag
@@ -65,34 +70,14 @@ def _topic(field: dataclasses.Field) -> str:
     return str(owner.__doc__).partition("\n")[0].rstrip(".")
 
 
-def _default(field: dataclasses.Field) -> Any:
-    """Returns the default of a flag: text for a setting that is a number or text."""
-    is_text = value_type(field) is str and field.default is not None
-    return str(field.default) if is_text else field.default
-
-
-def _definition(field: dataclasses.Field) -> Callable:
-    """Returns the function of absl that defines the flag of a setting."""
-    kind = value_type(field)
-    if kind is bool:
-        return functools.partial(flags.DEFINE, _Switch(), boolean=True)
-    if _is_closed(field):
-        return functools.partial(flags.DEFINE_enum, enum_values=words(field.metadata))
-    return _DEFINE[kind]
-
-
-def _is_closed(field: dataclasses.Field) -> bool:
-    """Returns whether a setting is one of a few words."""
-    limits = field.metadata
-    return value_type(field) is str and bool(limits["choices"]) and limits["parse"] is None
-
-
 def _help(field: dataclasses.Field) -> str:
-    """Returns the help text of a setting, followed by the range if it is an integer."""
+    """Returns the help text of a setting, with its choices, or its range if it is an integer."""
     limits = field.metadata
     if isinstance(limits["choices"], Mapping):
         entries = [f"{name} ({meaning})" for name, meaning in limits["choices"].items()]
         return f"{limits['help']} {', '.join(entries)}."
+    if limits["choices"] and value_type(field) is str:
+        return f"<{'|'.join(words(limits))}>: {limits['help']}"
     if value_type(field) is not int or limits["choices"]:
         return limits["help"]
     return f"{limits['help']} Range: {limits['minimum']} to {largest(limits)}."
@@ -246,6 +231,9 @@ def given(values: flags.FlagValues = flags.FLAGS) -> dict[str, Any]:
 
 def _value(field: dataclasses.Field, values: flags.FlagValues) -> Any:
     value = values[field.name].value
+    if value == PYTHON and field.metadata["choices"]:  # it stands for objects of wgan_gp.train
+        usable = ", ".join(words(field.metadata))
+        raise UserError(f"--{field.name}={value} is unknown", f"use one of {usable}")
     if field.metadata["path"] and value is not None:
         return expand_home(field.name, value)
     return value
@@ -258,15 +246,6 @@ def _illegal_value(message: str) -> UserError:
     if match is None or match[2] not in settings:  # one of absl's own flags
         return UserError(shorten(message), _see_help())
     flag, name = match.groups()
-    if _is_closed(settings[name]):
-        # A value may contain ": ", too.
-        setting: dict[str, Any] = {name: message.partition("=")[2].rpartition(": value")[0]}
-        try:
-            Config(**setting)  # knows more than absl: why a choice is impossible
-        except UserError as error:
-            return error
-        usable = ", ".join(words(settings[name].metadata))
-        return UserError(f"{shorten(flag)} is unknown", f"use one of {usable}")
     kind = value_type(settings[name])
     remedy = f"use --{name} or --no{name}" if kind is bool else f"give {TYPES[kind]}"
     return UserError(f"{shorten(flag)} is not {TYPES[kind]}", remedy)

@@ -81,7 +81,7 @@ def test_only_the_command_line_decides_what_is_read_imported_connected_to_and_wr
     assert {
         *("data_dir", "test_data_dir", "restore_from", "sample_conditions"),
         *("objective", "writers", "tpu", "download", "cpu_replicas"),
-        *("mode", "model_dir", "output", "num_samples", "compile_topology", "profile_steps"),
+        *("mode", "model_dir", "output", "num_samples", "compile_topology", "profile"),
     } <= set(COMMAND_LINE)
     assert FIELDS["feature_extractor"].metadata["of_run"] == EXTRACTORS
     code = {name for name, field in FIELDS.items() if field.metadata["user_code"]}
@@ -97,7 +97,7 @@ def planted_value(field):
     if choices:
         return next(each for each in reversed(choices) if each != field.default)
     numbers = {bool: not field.default, int: 8, float: 0.5}
-    special = {"profile_steps": "1,2", "mode": "sample"}
+    special = {"mode": "sample"}
     special |= {"output": "planted.npz"}
     special |= {"keep_best": "wasserstein", "stop_early": "wasserstein:5", "checkpoint": "best"}
     return special.get(field.name, numbers.get(value_type(field), f"planted_{field.name}"))

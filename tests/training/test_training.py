@@ -541,37 +541,27 @@ def test_intervals_trigger_on_crossing():
 
 
 @pytest.mark.slow
-def test_a_profile_is_written_of_the_iterations_asked_for(tmp_path):
+def test_a_profile_is_written(tmp_path):
     settings = {"sample_interval": 0, "summary_interval": 0}
-    train_tiny(tmp_path, train_steps=15, profile_steps="7,8", **settings)
+    train_tiny(tmp_path, train_steps=15, profile=True, **settings)
     profiles = list((tmp_path / "train" / "plugins" / "profile").rglob("*.xplane.pb"))
     assert len(profiles) == 1 and profiles[0].stat().st_size > 0
 
 
-def test_only_loops_that_hold_the_iterations_are_profiled(monkeypatch, caplog):
+@pytest.mark.parametrize(("last", "profiled"), [(40, 10), (10, 5), (5, 0)])
+def test_the_third_or_the_last_loop_is_profiled(monkeypatch, caplog, last, profiled):
     calls = []
     monkeypatch.setattr(tf.profiler.experimental, "start", calls.append)
     monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: calls.append("stop"))
-    hook = ProfileHook((12, 21), "there")
-    for done in range(0, 40, 5):
+    hook = ProfileHook(last, "there")
+    for done in range(0, last, 5):
         hook.before_loop(done, 5)
         calls.append(done)
         hook.after_loop(LoopResult(done, done + 5, False, {}, 0, 0.0, 0.0))
-    assert calls == [0, 5, "there", 10, 15, 20, "stop", 25, 30, 35]
+    place = calls.index("there")
+    assert calls[place : place + 3] == ["there", profiled, "stop"] and len(calls) == last // 5 + 2
     (line,) = [line for line in caplog.messages if "wrote a profile to there" in line]
     assert "pip install tensorboard-plugin-profile" in line
-
-
-@pytest.mark.parametrize("text", ["5", "5,4", "0,3", "a,b", "1,2,3"])
-def test_profile_steps_are_two_iterations(text):
-    with pytest.raises(UserError, match=f"--profile_steps={text} is not FIRST,LAST — give two"):
-        Config(profile_steps=text)
-
-
-def test_what_is_never_reached_cannot_be_profiled():
-    Config(train_steps=20, profile_steps="20,25")
-    with pytest.raises(UserError, match="--profile_steps=21,25 is beyond --train_steps=20 — give"):
-        Config(train_steps=20, profile_steps="21,25")
 
 
 def test_shares_of_the_time_add_up():

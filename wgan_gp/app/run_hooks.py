@@ -276,33 +276,32 @@ class CheckpointHook(WritingHook):
 
 
 class ProfileHook(Hook):
-    """Writes TensorBoard's profile of the loops that contain given iterations.
+    """Writes TensorBoard's profile of one loop after those that compile and warm up.
 
     Args:
-      iterations: The first and the last iteration to profile, counted from 1.
+      last: The last iteration, whose loop is profiled if there are no more loops.
       directory: The directory of TensorBoard's event files.
       profiler: Has `start(directory)` and `stop()`. None: the profiler of TensorFlow.
     """
 
-    def __init__(
-        self,
-        iterations: tuple[int, int],
-        directory: str,
-        profiler: Any = None,
-    ):
-        self._first, self._last = iterations
+    _LOOP = 3  # the loop that is profiled
+
+    def __init__(self, last: int, directory: str, profiler: Any = None):
+        self._last = last
         self._directory = directory
         self._profiler = profiler or tf.profiler.experimental
+        self._loops = 0
         self._running = False
 
     def before_loop(self, iteration: int, count: int) -> None:
-        if not self._running and iteration < self._last and self._first <= iteration + count:
+        self._loops += 1
+        is_last = self._loops < self._LOOP and iteration + count >= self._last
+        if self._loops == self._LOOP or is_last:
             self._profiler.start(self._directory)
             self._running = True
 
     def after_loop(self, loop: LoopResult) -> None:
-        if loop.iteration >= self._last:
-            self.close()
+        self.close()
 
     def close(self) -> None:
         if self._running:

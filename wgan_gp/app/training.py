@@ -163,9 +163,9 @@ def make_trainer(
         # Before the checkpoint, which contains the probability.
         images = config.n_critic * config.batch_size
         actions.append(AdaHook(run.state.augment_probability, probe, images))
-    if config.profile_range is not None:
+    if config.profile:
         profiler = on_devices.profiler if on_devices else None
-        actions.append(ProfileHook(config.profile_range, run.directory.events, profiler))
+        actions.append(ProfileHook(config.last_step, run.directory.events, profiler))
     actions += [SummaryHook(run, writer, probe), SampleHook(run, writer)]
     if evaluator is not None:
         actions.append(EvaluationHook(run, writer, evaluator, actions))

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from typing import Any
 
-from ..errors import UserError, shorten
+from ..errors import UserError
 from .augmentation import AugmentationSettings
 from .data import DataSettings
 from .devices import DeviceSettings
@@ -115,31 +114,7 @@ class Config(
         self.check_optimizer()
         self.check_ranking()
         self.check_comparison()
-        _ = self.profile_range
         self.check_replicas(self.tpu_cores or self.cpu_replicas)
-
-    @property
-    def profile_range(self) -> tuple[int, int] | None:
-        """The first and the last iteration to profile, or None.
-
-        Raises:
-          UserError: If --profile_steps is not a valid pair of iterations.
-        """
-        if self.profile_steps is None:
-            return None
-        match = re.fullmatch(r"([0-9]{1,10}),([0-9]{1,10})", self.profile_steps)
-        first, last = (int(match[1]), int(match[2])) if match else (0, 0)
-        if not 1 <= first <= last:
-            raise UserError(
-                f"--profile_steps={shorten(self.profile_steps)} is not FIRST,LAST",
-                "give two iterations, counted from 1, such as 200,250",
-            )
-        if first > self.train_steps:
-            raise UserError(
-                f"--profile_steps={self.profile_steps} is beyond --train_steps={self.train_steps}",
-                "give iterations up to that number",
-            )
-        return first, last
 
     @property
     def run_directory(self) -> str:

@@ -115,9 +115,9 @@ class OutputSettings(Section):
         minimum=0,
         common=True,
     )
-    profile_steps: str | None = setting(
-        None,
-        "Iterations to profile for TensorBoard, as FIRST,LAST.",
+    profile: bool = setting(
+        False,
+        "Profile the third loop for TensorBoard, or the last one of a shorter run.",
         kind="place",
     )
 
