@@ -40,12 +40,9 @@ RECIPES: dict[str, dict[str, Any]] = {
         "adversarial_loss": "relativistic",
         "penalty": "r1,r2",
         "penalty_weight": 0.5,
-        "penalty_weight_end": 0.1,
         "n_critic": 1,
-        "learning_rate_schedule": "cosine",
-        "learning_rate_end": 0.25,
-        "beta_2_end": 0.99,
-        "generator_ema_half_life": 50_000,
+        "learning_rate_schedule": "r3gan",
+        "generator_ema_decay": 0.999113,
     },
 }
 

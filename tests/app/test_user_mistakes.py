@@ -510,8 +510,8 @@ def test_the_defaults_of_an_objective_hold_until_a_flag_is_given():
         assert (given.generator_class_weight, given.critic_class_weight) == (0.7, 1.0)
         heavy = objective(factory, class_weight=4.0, conditioning="acgan")
         assert (heavy.generator_class_weight, heavy.critic_class_weight) == (0.4, 4.0)
-        decayed = objective(factory, penalty_weight_end=0.5, train_steps=100, n_critic=2)
-        assert (decayed.penalty_weight_end, decayed.penalty_decay_steps) == (0.5, 200)
+        decayed = objective(factory, learning_rate_schedule="r3gan", train_steps=100, n_critic=2)
+        assert (decayed.penalty_weight_end, decayed.penalty_decay_steps) == (0.1, 200)
 
 
 def test_a_refused_setting_is_shown_as_it_was_given():

@@ -50,13 +50,9 @@ def assert_close(one, other, tolerance):
 @pytest.mark.slow
 def test_a_resumed_run_is_the_uninterrupted_one_bit_for_bit(tmp_path):
     schedules = {
-        "learning_rate_schedule": "cosine",
-        "learning_rate_end": 0.25,
-        "beta_2_end": 0.99,
-        "penalty_weight_end": 0.1,
+        "learning_rate_schedule": "r3gan",
         "schedule_steps": 9,
-        "generator_ema_half_life": 100,
-        "generator_ema_ramp": 0.5,
+        "generator_ema_decay": 0.9,
     }
     settings = COMMON | MLP | schedules | {"runtime": "pjrt", "cpu_replicas": 4}
     whole, _ = train_tiny(tmp_path / "whole", **settings)

@@ -2,6 +2,7 @@
 
 import dataclasses
 import json
+import math
 import pathlib
 
 import numpy as np
@@ -17,6 +18,7 @@ from wgan_gp.app import training
 from wgan_gp.app.build import make_objective
 from wgan_gp.app.user_code import loading
 from wgan_gp.config import as_text
+from wgan_gp.training import schedules
 from wgan_gp.writers.writer import MemoryWriter
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -185,18 +187,18 @@ def test_the_settings_of_r3gan():
     )
     # The code's gamma, which it halves: 0.05 at the beginning and 0.005 at the end.
     assert 2 * config.penalty_weight == 0.05
-    assert 2 * config.penalty_weight * config.penalty_weight_end == pytest.approx(0.005)
-    assert config.critic_learning_rate == config.generator_learning_rate == 2e-4
-    assert 2e-4 * config.learning_rate_end == pytest.approx(5e-5)
-    assert (config.beta_1, config.beta_2, config.beta_2_end) == (0, 0.9, 0.99)
-    images = config.train_steps * config.batch_size
-    assert images == pytest.approx(2e7, rel=1e-4)
-    # At the end, the ramp has just reached the half-life.
-    assert (
-        config.generator_ema_half_life
-        == 5e6
-        == pytest.approx(config.generator_ema_ramp * images, rel=1e-3)
-    )
+    objective = make_objective(config, LIBRARY)
+    assert 2 * config.penalty_weight * objective.penalty_weight_end == pytest.approx(0.005)
+    assert objective.penalty_decay_steps == config.train_steps
+    for done, rate in ((0, 2e-4), (config.train_steps, 5e-5)):
+        rates = schedules.learning_rates(config, done).values()
+        assert list(rates) == pytest.approx([rate, rate])
+    beta_2 = schedules.beta_2(config, 1)
+    found = [float(beta_2(tf.constant(done))) for done in (0, config.train_steps)]
+    assert found == pytest.approx([0.9, 0.99]) and config.beta_1 == 0
+    assert config.train_steps * config.batch_size == pytest.approx(2e7, rel=1e-4)
+    half_life = config.batch_size * math.log(0.5) / math.log(config.generator_ema_decay)
+    assert half_life == pytest.approx(5e6, rel=1e-2)
 
 
 def test_the_settings_of_the_re_implementation_with_a_published_fid():

@@ -183,19 +183,19 @@ def test_settings_and_metrics_are_written_for_hparams(events):
 
 @pytest.mark.slow
 def test_further_settings_and_metrics_are_compared(tmp_path):
-    compare = "generator_ema_half_life, latent_size ,evaluation/wasserstein_floor"
+    compare = "schedule_steps, latent_size ,evaluation/wasserstein_floor"
     train_tiny(tmp_path, train_steps=5, evaluate_interval=5, evaluate_samples=20, compare=compare)
     events = events_of(tmp_path)
     (experiment,) = [v for tag, v in events if tag == "_hparams_/experiment"]
     names = [each.name for each in hparams_of(experiment).experiment.hparam_infos]
-    assert names == [*COMPARED_SETTINGS, "generator_ema_half_life", "latent_size"]
+    assert names == [*COMPARED_SETTINGS, "schedule_steps", "latent_size"]
     metrics = {each.name.tag for each in hparams_of(experiment).experiment.metric_infos}
     # The main metric of the evaluations is compared by default.
     assert {"evaluation/wasserstein", "evaluation/wasserstein_floor"} <= metrics
     assert metrics <= {tag for tag, _ in events}
     (session,) = [v for tag, v in events if tag == "_hparams_/session_start_info"]
     values = hparams_of(session).session_start_info.hparams
-    assert values["generator_ema_half_life"].string_value == "default"
+    assert values["schedule_steps"].string_value == "default"
     assert values["latent_size"].number_value == 8
 
 

@@ -222,7 +222,10 @@ def test_a_run_with_optimizers_of_python(tmp_path, capsys):
         ({"optimizer": "adamw"}, "without weight decay is adam — add --weight_decay=0.01"),
         ({"optimizer": "lion"}, "forgets its momentum — add --beta_1=0.9 --beta_2=0.99"),
         ({"optimizer": "rmsprop", "beta_1": 0.5}, "has no mean gradient"),
-        ({"optimizer": "rmsprop", "beta_2_end": 0.5}, "--beta_2_end=0.5 does not apply"),
+        (
+            {"optimizer": "rmsprop", "learning_rate_schedule": "r3gan"},
+            "--learning_rate_schedule=r3gan does not apply to --optimizer=rmsprop",
+        ),
         ({"optimizer": "python", "gradient_clip_norm": 1.0}, "pass optimizers with global_clip"),
         ({"gradient_clip_norm": -1.0}, "--gradient_clip_norm=-1.0 is too small"),
     ],

@@ -22,8 +22,9 @@ from wgan_gp.training.schedules import IterationSchedule, learning_rates
 STEPS = 10
 SHAPES = {
     "constant": lambda p: 1.0,
-    "linear": lambda p: 1 - 0.75 * p,
-    "cosine": lambda p: 0.25 + 0.75 * (1 + math.cos(math.pi * p)) / 2,
+    "linear": lambda p: 1 - p,
+    "cosine": lambda p: (1 + math.cos(math.pi * p)) / 2,
+    "r3gan": lambda p: 0.25 + 0.75 * (1 + math.cos(math.pi * p)) / 2,
 }
 
 
@@ -34,7 +35,6 @@ def test_rates_follow_their_closed_form(schedule):
         train_steps=99,
         schedule_steps=STEPS,
         learning_rate_schedule=schedule,
-        learning_rate_end=0.25,
         critic_learning_rate=0.5,
         generator_learning_rate=2.0,
     )
@@ -51,7 +51,7 @@ def test_rates_follow_their_closed_form(schedule):
 
 @pytest.mark.parametrize("jit_compile", [False, True])
 def test_the_default_is_linear_to_zero(jit_compile):
-    """The end adds no rounding: the values are those of the shorter formula, bit for bit."""
+    """The values are those of the formula, bit for bit."""
     config = Config(train_steps=7, critic_learning_rate=3e-4)
     schedule, before = (
         tf.function(function, autograph=False, jit_compile=jit_compile)
@@ -69,16 +69,15 @@ def test_the_default_is_linear_to_zero(jit_compile):
 
 @pytest.mark.slow
 def test_a_summary_contains_the_rates_of_the_schedule(tmp_path):
-    settings = {"learning_rate_schedule": "cosine", "schedule_steps": 5}
-    settings |= {"learning_rate_end": 0.5, "summary_interval": 5}
+    settings = {"learning_rate_schedule": "r3gan", "schedule_steps": 5, "summary_interval": 5}
     with without_tracing():
         _, writer = train_tiny(tmp_path, train_steps=10, sample_interval=0, n_critic=1, **settings)
     rates = [values["critic/learning_rate"] for _, values in writer.summaries]
-    cosine = 0.5 + 0.5 * (1 + math.cos(0.8 * math.pi)) / 2
-    np.testing.assert_allclose(rates, [1e-3 * cosine, 1e-3 * 0.5])
+    cosine = 0.25 + 0.75 * (1 + math.cos(0.8 * math.pi)) / 2
+    np.testing.assert_allclose(rates, [1e-3 * cosine, 1e-3 * 0.25])
 
 
-@pytest.mark.parametrize("schedule", ["linear", "cosine"])
+@pytest.mark.parametrize("schedule", ["linear", "cosine", "r3gan"])
 def test_a_run_is_made_longer_if_its_schedule_stays(schedule):
     short = Config(learning_rate_schedule=schedule, train_steps=100)
 
@@ -94,28 +93,18 @@ def test_a_run_is_made_longer_if_its_schedule_stays(schedule):
     assert longer.differences(explicit) == {}
 
 
-def test_the_end_of_the_penalty_weight_is_a_schedule_too():
-    config = Config(
-        learning_rate_schedule="constant", penalty_weight_end=0.1, train_steps=100, n_critic=2
-    )
-    longer = dataclasses.replace(config, train_steps=200)
-    assert longer.differences(config) == {"train_steps": 100}
-    objective = make_objective(dataclasses.replace(config, schedule_steps=50), LIBRARY)
-    assert (objective.penalty_weight_end, objective.penalty_decay_steps) == (0.1, 100)
+@pytest.mark.parametrize(("schedule", "end"), [("r3gan", 0.1), ("cosine", 1.0)])
+def test_the_weight_of_the_penalty_falls_with_r3gan(schedule, end):
+    config = Config(learning_rate_schedule=schedule, schedule_steps=50, n_critic=2)
+    objective = make_objective(config, LIBRARY)
+    assert (objective.penalty_weight_end, objective.penalty_decay_steps) == (end, 100)
 
 
-def test_beta_2_end_is_a_schedule_that_a_resume_keeps():
-    config = Config(learning_rate_schedule="constant", beta_2_end=0.99, train_steps=100)
-    longer = dataclasses.replace(config, train_steps=200)
-    assert longer.differences(config) == {"train_steps": 100}
-    constant = dataclasses.replace(config, beta_2_end=None)
-    assert config.differences(constant)["beta_2_end"] is None
-
-
-def numpy_adam(weight, gradients, rate, beta_1, betas_2):
+def numpy_adam(weight, gradients, rates, beta_1, betas_2):
     """Returns the weight after updates whose bias correction uses the latest beta_2."""
     mean = square = 0.0
-    for t, (gradient, beta_2) in enumerate(zip(gradients, betas_2, strict=True), start=1):
+    updates = zip(gradients, rates, betas_2, strict=True)
+    for t, (gradient, rate, beta_2) in enumerate(updates, start=1):
         mean = beta_1 * mean + (1 - beta_1) * gradient
         square = beta_2 * square + (1 - beta_2) * gradient**2
         corrected = np.sqrt(square / (1 - beta_2**t)) + 1e-8
@@ -139,8 +128,8 @@ def make_update(optimizer, variables, replicas, jit_compile):
 @pytest.mark.parametrize(("replicas", "jit_compile"), [(1, True), (2, False)])
 def test_each_network_has_its_own_adam_whose_beta_2_changes(replicas, jit_compile):
     """Compares with Adam in NumPy, at updates before and after the end of the schedule."""
-    settings = {"learning_rate_schedule": "constant", "schedule_steps": 3, "n_critic": 2}
-    settings |= {"beta_1": 0.5, "beta_2": 0.6, "beta_2_end": 0.99, "critic_learning_rate": 0.01}
+    settings = {"learning_rate_schedule": "r3gan", "schedule_steps": 3, "n_critic": 2}
+    settings |= {"beta_1": 0.5, "beta_2": 0.6, "critic_learning_rate": 0.01}
     strategy = strategy_over(replicas)
     state = make_state(Config(**{**TINY, **settings}), strategy)
     for network, rate, per_iteration in (("critic", 0.01, 2), ("generator", 1e-3, 1)):
@@ -152,9 +141,8 @@ def test_each_network_has_its_own_adam_whose_beta_2_changes(replicas, jit_compil
         update = make_update(optimizer, variables, replicas, jit_compile)
         for gradient in gradients:
             strategy.run(update, args=(tf.constant(gradient, tf.float32),))
-        betas = [
-            0.99 + (0.6 - 0.99) * (1 + math.cos(math.pi * min(1, t // per_iteration / 3))) / 2
-            for t in range(9)
-        ]
-        expected = numpy_adam(before, gradients, rate, 0.5, betas)
+        remaining = [(1 + math.cos(math.pi * min(1, t // per_iteration / 3))) / 2 for t in range(9)]
+        rates = [rate * (0.25 + 0.75 * part) for part in remaining]
+        betas = [0.99 + (0.6 - 0.99) * part for part in remaining]
+        expected = numpy_adam(before, gradients, rates, 0.5, betas)
         np.testing.assert_allclose(np.array(variables[0]), expected, rtol=1e-4, atol=1e-6)

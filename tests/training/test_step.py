@@ -95,7 +95,7 @@ R3GAN = {
     "adversarial_loss": "relativistic",
     "penalty": "r1,r2",
     "penalty_weight": "5.0,0.5",
-    "penalty_weight_end": 0.1,
+    "learning_rate_schedule": "r3gan",
     "generator_batch_size": None,
 }
 

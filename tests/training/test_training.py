@@ -122,14 +122,11 @@ AVERAGE = {
     "critic_normalization": "spectral",
 }
 SCHEDULED = {
-    "learning_rate_schedule": "cosine",
-    "learning_rate_end": 0.25,
-    "beta_2_end": 0.99,
+    "learning_rate_schedule": "r3gan",
     "beta_1": 0.5,
-    "penalty_weight_end": 0.1,
     "schedule_steps": 9,
+    "generator_ema_decay": 0.9,
 }
-HALF_LIFE = {"generator_ema_half_life": 100, "generator_ema_ramp": 0.5}
 RECIPE = {
     "dataset": "digits",
     "augment": "diffaugment",
@@ -145,7 +142,7 @@ RECIPE = {
 @pytest.mark.parametrize(
     "settings",
     [
-        pytest.param({**SCHEDULED, **HALF_LIFE, **RECIPE}, id="recipe"),
+        pytest.param({**SCHEDULED, **RECIPE}, id="recipe"),
         pytest.param(
             {**AVERAGE, **DCGAN, "learning_rate_schedule": "constant", "augment": "diffaugment"},
             id="dcgan",
@@ -636,7 +633,7 @@ def test_steps_depend_on_the_clock_that_is_read_when_their_batch_arrives():
 
 
 POINTS = {"dataset": "gaussians_25", "activation": "tanh", "batch_size": 64}
-POINTS |= {**SCHEDULED, **HALF_LIFE}
+POINTS |= SCHEDULED
 CLASSES = {"model_width": 8, "conditioning": "acgan", "generator_ema_decay": 0.9}
 
 

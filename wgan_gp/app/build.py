@@ -25,6 +25,7 @@ from ..training.augmentation import Augmentation, AugmentedObjective
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.networks import UserNetwork
 from ..training.objective import Objective, generator_needs_real
+from ..training.schedules import penalty_weight_end
 from ..training.state import TrainState, create_state, missing_optimizers
 from ..training.step import ReplicaStep
 from .library import Library, Registry
@@ -145,6 +146,7 @@ def make_objective(config: Config, library: Library, *, every_step: bool = False
     if flag := given.pop("class_weight", None):
         given |= dict.fromkeys(_class_weights(1.0), flag)
     settings["penalty_weight"] = config.penalty_weights
+    settings["penalty_weight_end"] = penalty_weight_end(config)
     settings["penalty_decay_steps"] = config.schedule_length * config.n_critic
     weight = settings.pop("class_weight")
     # Without acgan, the critic does not classify.

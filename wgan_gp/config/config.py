@@ -96,12 +96,6 @@ class Config(
                 "sample with a real example",
                 "omit --generator_batch_size",
             )
-        if self.generator_ema_decay and self.generator_ema_half_life:
-            raise UserError(
-                f"--generator_ema_decay={self.generator_ema_decay} and "
-                f"--generator_ema_half_life={self.generator_ema_half_life} contradict each other",
-                "give only one of them",
-            )
         if self.holdout and self.test_data_dir is not None:
             raise UserError(
                 f"--holdout={self.holdout} and --test_data_dir={self.test_data_dir} both name "
@@ -251,8 +245,7 @@ class Config(
     @property
     def _scheduled_steps(self) -> int | None:
         """The number of iterations that the schedules depend on; None if they are constant."""
-        constant = (self.learning_rate_schedule, self.beta_2_end, self.penalty_weight_end)
-        return None if constant == ("constant", None, 1.0) else self.schedule_length
+        return None if self.learning_rate_schedule == "constant" else self.schedule_length
 
     def _names_same_code(self, saved: Config, name: str) -> bool:
         """Returns True if a setting names the same object of a file with the same content."""

@@ -115,14 +115,6 @@ class ObjectiveSettings(Section):
         compared=True,
         common=True,
     )
-    penalty_weight_end: float = setting(
-        1.0,
-        "Fraction of the penalty's weight that remains after --schedule_steps, along half a "
-        "cosine. 1: the weight is constant.",
-        minimum=0,
-        kind="training",
-        applies={"penalty": GRADIENT_PENALTIES},
-    )
     penalty_target: float = setting(
         1.0,
         "Target of the gradient norm for two_sided, one_sided and dragan.",

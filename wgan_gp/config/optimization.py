@@ -7,6 +7,13 @@ import dataclasses
 from ..errors import UserError
 from .settings import PYTHON, Seeded, setting
 
+LEARNING_RATE_SCHEDULES = {
+    "constant": "the initial rates",
+    "linear": "to 0 in --schedule_steps",
+    "cosine": "to 0 in --schedule_steps, along half a cosine",
+    "r3gan": "as in the code of R3GAN, along half a cosine: learning rates fall to a quarter, the "
+    "penalty's weight to a tenth, and beta_2 rises to 0.99, in --schedule_steps",
+}
 OPTIMIZERS = ("adam", "adamw", "rmsprop", "lion", PYTHON)  # the last one is not for the flag
 
 
@@ -129,29 +136,11 @@ class OptimizationSettings(Seeded):
         kind="training",
         compared=True,
     )
-    beta_2_end: float | None = setting(
-        None,
-        "Value that beta_2 of both networks reaches after --schedule_steps, along half a cosine. "
-        "Default: it is constant.",
-        minimum=0,
-        below=1,
-        kind="training",
-        requires={"optimizer": ("adam", "adamw")},
-    )
     learning_rate_schedule: str = setting(
         "linear",
-        "Learning rates over time: constant, or linear or cosine decay to --learning_rate_end in "
-        "--schedule_steps.",
-        choices=("constant", "linear", "cosine"),
+        "Schedule of the learning rates:",
+        choices=LEARNING_RATE_SCHEDULES,
         kind="training",
-    )
-    learning_rate_end: float = setting(
-        0.0,
-        "Fraction of the initial learning rates at which linear and cosine decay end.",
-        minimum=0,
-        maximum=1,
-        kind="training",
-        applies={"learning_rate_schedule": ("linear", "cosine")},
     )
     schedule_steps: int | None = setting(
         None,
@@ -159,7 +148,7 @@ class OptimizationSettings(Seeded):
         "--train_steps.",
         minimum=1,
         kind="training",
-        applies={"learning_rate_schedule": ("linear", "cosine")},
+        applies={"learning_rate_schedule": ("linear", "cosine", "r3gan")},
     )
     generator_ema_decay: float = setting(
         0.0,
@@ -170,21 +159,6 @@ class OptimizationSettings(Seeded):
         kind="training",
         common=True,
     )
-    generator_ema_half_life: int | None = setting(
-        None,
-        "Half-life of the moving average of the generator, in images (500000), in place of "
-        "--generator_ema_decay. Default: the decay applies.",
-        minimum=1,
-        kind="training",
-    )
-    generator_ema_ramp: float = setting(
-        0.05,
-        "Upper limit of the half-life as a fraction of the number of images so far, so that the "
-        "initial weights are forgotten. 0: no limit.",
-        minimum=0,
-        kind="training",
-        applies={"generator_ema_half_life": True},
-    )
     on_nonfinite: str = setting(
         "stop",
         "Reaction to a loss or weight that is not finite: stop, or rollback, which continues from "
@@ -194,7 +168,7 @@ class OptimizationSettings(Seeded):
     )
 
     def check_optimizer(self) -> None:
-        """Raises UserError if an optimizer lacks a setting without which it is another one."""
+        """Raises UserError if an optimizer lacks a setting that it or the schedule needs."""
         flag = f"--optimizer={self.optimizer}"
         if self.optimizer == "adamw" and not self.weight_decay:
             raise UserError(f"{flag} without weight decay is adam", "add --weight_decay=0.01")
@@ -202,6 +176,11 @@ class OptimizationSettings(Seeded):
             raise UserError(
                 f"{flag} with --beta_1=0 forgets its momentum",
                 "add --beta_1=0.9 --beta_2=0.99, as in its paper",
+            )
+        if self.learning_rate_schedule == "r3gan" and self.optimizer not in ("adam", "adamw"):
+            raise UserError(
+                f"--learning_rate_schedule=r3gan does not apply to {flag}",
+                "use --optimizer=adam or adamw, or --learning_rate_schedule=cosine",
             )
 
     @property
@@ -218,8 +197,3 @@ class OptimizationSettings(Seeded):
     def last_step(self) -> int:
         """The iteration after which training stops, now or when it is complete."""
         return self.stop_step or self.train_steps
-
-    @property
-    def averages_generator(self) -> bool:
-        """True if a moving average of the generator is computed."""
-        return bool(self.generator_ema_decay or self.generator_ema_half_life)

@@ -11,6 +11,10 @@ import tensorflow as tf
 
 from ..config import OptimizationSettings
 
+# The ends of the schedule r3gan: those of the preset for CIFAR-10 in the code of R3GAN, the rates
+# and the penalty's weight as fractions of the first values.
+R3GAN_RATE_END, R3GAN_PENALTY_END, R3GAN_BETA_2_END = 0.25, 0.1, 0.99
+
 
 def learning_rates(settings: OptimizationSettings, iteration: int) -> dict[str, float]:
     """Returns the learning rates of both networks in an iteration, counted from 0, by tag."""
@@ -27,13 +31,13 @@ def learning_rate(
 ) -> tf.Tensor | float:
     """Returns the learning rate of an iteration, counted from 0.
 
-    With the remaining part r = max(0, 1 - iteration / schedule_steps) of the schedule and its end
-    e = learning_rate_end, the rate is `initial` times
+    With the remaining part r = max(0, 1 - iteration / schedule_steps) of the schedule and
+    c = (1 - cos(pi r)) / 2, the rate is `initial` times
 
         constant:  1
-        linear:    e + (1 - e) r, with e = 0 as in the code of arXiv:1704.00028
-        cosine:    e + (1 - e) (1 - cos(pi r)) / 2 (Loshchilov and Hutter 2017, arXiv:1608.03983,
-                   equation 5, without restarts)
+        linear:    r, as in the code of arXiv:1704.00028
+        cosine:    c (Loshchilov and Hutter 2017, arXiv:1608.03983, equation 5, without restarts)
+        r3gan:     0.25 + 0.75 c, as in the code of arXiv:2501.05441
 
     Args:
       settings: The settings of the schedule.
@@ -43,10 +47,10 @@ def learning_rate(
     if settings.learning_rate_schedule == "constant":
         return initial
     remaining = _remaining(iteration, settings.schedule_length)
-    if settings.learning_rate_schedule == "cosine":
-        remaining = _half_cosine(remaining)
-    end = settings.learning_rate_end
-    return initial * (end + (1.0 - end) * remaining)
+    if settings.learning_rate_schedule == "linear":
+        return initial * remaining
+    end = R3GAN_RATE_END if settings.learning_rate_schedule == "r3gan" else 0.0
+    return initial * (end + (1.0 - end) * _half_cosine(remaining))
 
 
 class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
@@ -77,13 +81,13 @@ class IterationSchedule(tf.keras.optimizers.schedules.LearningRateSchedule):
 def beta_2(
     settings: OptimizationSettings, updates_per_iteration: int
 ) -> float | Callable[[tf.Tensor], tf.Tensor]:
-    """Returns Adam's beta_2, or a function of the updates done.
+    """Returns Adam's beta_2, or with the schedule r3gan a function of the updates done.
 
-    It goes from its initial value to beta_2_end as (1 - cos(pi p)) / 2 goes from 0 to 1, where
+    It goes from its initial value to 0.99 as (1 - cos(pi p)) / 2 goes from 0 to 1, where
     p = min(1, iteration / schedule_steps), as in the code of R3GAN (arXiv:2501.05441).
     """
-    initial, end = settings.beta_2, settings.beta_2_end
-    if end is None:
+    initial, end = settings.beta_2, R3GAN_BETA_2_END
+    if settings.learning_rate_schedule != "r3gan":
         return initial
 
     def value(update: tf.Tensor) -> tf.Tensor:
@@ -94,27 +98,23 @@ def beta_2(
     return value
 
 
+def penalty_weight_end(settings: OptimizationSettings) -> float:
+    """Returns the fraction of the penalty's weight that remains at the end of the schedule."""
+    return R3GAN_PENALTY_END if settings.learning_rate_schedule == "r3gan" else 1.0
+
+
 def ema_decay(settings: OptimizationSettings, update: tf.Tensor) -> tf.Tensor:
     """Returns the decay of the generator's moving average in an update, scalar float32.
 
-    After t updates it is min(generator_ema_decay, (1 + t) / (10 + t)). With a half-life h in images
-    it is 0.5^(batch_size / h), where h is at most generator_ema_ramp times the t * batch_size
-    images so far, as in the code of StyleGAN2 (Karras et al. 2020, arXiv:1912.04958). The decay is
-    smaller at first in both cases, so that the average forgets the initial weights: with a ramp,
-    the first update copies the generator.
+    After t updates it is min(generator_ema_decay, (1 + t) / (10 + t)), which is smaller at first,
+    so that the average forgets the initial weights.
 
     Args:
       settings: The settings of the average.
       update: The number of generator updates done, scalar integer.
     """
     done = tf.cast(update, tf.float32)
-    if settings.generator_ema_half_life is None:
-        return tf.minimum(settings.generator_ema_decay, (1.0 + done) / (10.0 + done))
-    # In batches: numbers of images would soon exceed the integers that float32 represents.
-    half_life = tf.constant(settings.generator_ema_half_life / settings.batch_size)
-    if settings.generator_ema_ramp:
-        half_life = tf.minimum(half_life, settings.generator_ema_ramp * done)
-    return tf.where(half_life > 0, 0.5 ** tf.math.reciprocal_no_nan(half_life), 0.0)
+    return tf.minimum(settings.generator_ema_decay, (1.0 + done) / (10.0 + done))
 
 
 def _iteration(update: tf.Tensor, updates_per_iteration: int) -> tf.Tensor:

@@ -126,7 +126,7 @@ def create_state(
             generator_optimizer.build(generator.trainable_variables)
             critic_optimizer.build(critic.trainable_variables)
         average = None
-        if settings.averages_generator:
+        if settings.generator_ema_decay:
             average = build_generator()
             copy_weights(average, generator)
         probability = None
