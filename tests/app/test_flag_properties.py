@@ -163,7 +163,6 @@ COMBINATIONS = given(
                     "learning_rate_schedule",
                     "sampling_statistics",
                     "precision",
-                    "on_nonfinite",
                 )
             },
         }
