@@ -162,7 +162,6 @@ COMBINATIONS = given(
                     "generator_channels",
                     "learning_rate_schedule",
                     "precision",
-                    "on_nonfinite",
                 )
             },
         }

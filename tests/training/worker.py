@@ -9,14 +9,39 @@ import tensorflow as tf
 import wgan_gp
 from tests.helpers.forks import end_interpreter
 from tests.helpers.runs import held_in
-from wgan_gp.app import program
+from wgan_gp.app import program, training
 from wgan_gp.config import Config
+from wgan_gp.training.hooks import Hook
 from wgan_gp.writers.writer import Writer
 
 
 class Announce(Writer):
     def progress(self, step):
         print(f"after {step}", flush=True)
+
+
+class Spoiler(Hook):
+    """Makes a weight NaN after an iteration, also when the run has gone back to it."""
+
+    def __init__(self, run, iteration):
+        self.weight, self.iteration = run.state.critic.trainable_variables[0], iteration
+
+    def begin(self, iteration):
+        if iteration == self.iteration:
+            self.weight.assign(tf.fill(self.weight.shape, float("nan")))
+
+    def after_loop(self, loop):
+        self.begin(loop.iteration)
+
+
+def spoil_after(iteration):
+    """Makes a weight of each run of this process NaN after an iteration."""
+    make_trainer = training.make_trainer
+
+    def make_spoiled(run, *, hooks, **options):
+        return make_trainer(run, hooks=[*hooks, Spoiler(run, iteration)], **options)
+
+    training.make_trainer = make_spoiled
 
 
 def weights_of(state):
@@ -56,6 +81,8 @@ def main(argv):
         "learning_rate_schedule": "constant",
         **more,
     }
+    if "spoil_after" in settings:
+        spoil_after(settings.pop("spoil_after"))
     config = Config(model_dir=model_dir, train_steps=int(train_steps), **settings)
     with held_in(memory):
         result = wgan_gp.train(config, writers=[Announce()])

@@ -122,7 +122,12 @@ class SummaryHook(WritingHook):
       run: The run.
       writer: Receives the scalars.
       probe: Computes diagnostics of the critic.
+
+    Attributes:
+      last_diagnosis: The last diagnosis since the program started, also before a rollback.
     """
+
+    last_diagnosis: str | None = None
 
     def __init__(self, run: Run, writer: Writer, probe: CriticProbe):
         super().__init__(run, run.config.summary_interval)
@@ -174,9 +179,12 @@ class SummaryHook(WritingHook):
     def _write_diagnosis(self, step: int, values: Mapping[str, float]) -> None:
         """Writes the diagnosis of the run if it differs from the previous one."""
         diagnosis = self._monitor.update(values)
-        if diagnosis is not None and diagnosis.name != self._diagnosis:
+        if diagnosis is None:
+            return
+        self.last_diagnosis = str(diagnosis)
+        if diagnosis.name != self._diagnosis:
             self._diagnosis = diagnosis.name
-            self._writer.text(step, "diagnosis", str(diagnosis))
+            self._writer.text(step, "diagnosis", self.last_diagnosis)
 
 
 class SampleHook(WritingHook):
@@ -246,20 +254,11 @@ class EvaluationHook(WritingHook):
 
 
 class CheckpointHook(WritingHook):
-    """Saves checkpoints, also after the last iteration before a signal.
-
-    With --on_nonfinite=rollback, the initial state is saved if there is no checkpoint, so that a
-    rollback has one.
-    """
+    """Saves checkpoints, also after the last iteration before a signal."""
 
     def __init__(self, run: Run):
         super().__init__(run, run.config.checkpoint_interval)
         self._checkpoints = run.checkpoints
-
-    def begin(self, iteration: int) -> None:
-        rolls_back = self._run.config.on_nonfinite == "rollback"
-        if rolls_back and is_empty(self._checkpoints.directory):
-            self._save()
 
     def act(self, loop: LoopResult) -> None:
         self._checkpoints.save()
@@ -268,11 +267,8 @@ class CheckpointHook(WritingHook):
         # A state of --restore_from that has enough iterations is saved without training.
         checkpoints = self._checkpoints
         if checkpoints.last_iteration < iteration or is_empty(checkpoints.directory):
-            self._save()
-
-    def _save(self) -> None:
-        self._run.directory.check_lock()
-        self._checkpoints.save()
+            self._run.directory.check_lock()
+            checkpoints.save()
 
 
 class ProfileHook(Hook):

@@ -166,7 +166,8 @@ def make_trainer(
     if config.profile:
         profiler = on_devices.profiler if on_devices else None
         actions.append(ProfileHook(config.last_step, run.directory.events, profiler))
-    actions += [SummaryHook(run, writer, probe), SampleHook(run, writer)]
+    summaries = SummaryHook(run, writer, probe)
+    actions += [summaries, SampleHook(run, writer)]
     if evaluator is not None:
         actions.append(EvaluationHook(run, writer, evaluator, actions))
         actions += improvement_hooks(run)
@@ -180,6 +181,7 @@ def make_trainer(
         checkpoints=run.checkpoints,
         hooks=actions,
         agree_to_stop=peers.agree_to_stop,
+        diagnosis=lambda: summaries.last_diagnosis,
     )
 
 

@@ -147,13 +147,6 @@ class OptimizationSettings(Seeded):
         below=1,
         common=True,
     )
-    on_nonfinite: str = setting(
-        "stop",
-        "Reaction to a loss or weight that is not finite: stop, or rollback, which continues from "
-        "the last checkpoint with new noise, at most three times.",
-        choices=("stop", "rollback"),
-        kind="output",
-    )
 
     def check_optimizer(self) -> None:
         """Raises UserError if an optimizer lacks a setting that it or the schedule needs."""

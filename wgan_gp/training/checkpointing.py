@@ -213,8 +213,7 @@ class Checkpoints:
             raise NotFiniteError(
                 f"the state after iteration {number} is not saved, because it is not finite "
                 f"({', '.join(bad[:3])}{' and more' if len(bad) > 3 else ''})",
-                "lower the learning rates and start a new run with another --model_dir and "
-                f"--restore_from={self.directory}",
+                "lower the learning rates",
             )
         path = posixpath.join(self.directory, f"ckpt-{number}")
         try:

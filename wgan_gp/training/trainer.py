@@ -25,13 +25,14 @@ class Trainer:
     """Trains until `train_steps` iterations are done, or the loop that reaches `stop_step` ends.
 
     Args:
-      settings: The schedule, and the reaction to values that are not finite.
+      settings: The schedule.
       train_loop: Runs a loop; see `loop.TrainLoop`.
       batches: (critic step) -> iterator over the input of `train_loop`, starting at that step.
       checkpoints: Holds the state that `train_loop` updates, and restores it for a rollback.
       hooks: The actions between loops, in this order. They are closed in reverse order.
       agree_to_stop: (signal or None, whether a hook has a reason to stop) -> the same for all
         processes together. Defaults to those of this process.
+      diagnosis: Returns the last diagnosis of the run, if there is one.
     """
 
     def __init__(
@@ -43,6 +44,7 @@ class Trainer:
         checkpoints: Checkpoints,
         hooks: Sequence[Hook],
         agree_to_stop: Callable[[int | None, bool], tuple[int | None, bool]] | None = None,
+        diagnosis: Callable[[], str | None] = lambda: None,
     ):
         self._settings = settings
         self._train_loop = train_loop
@@ -50,6 +52,7 @@ class Trainer:
         self._checkpoints = checkpoints
         self._hooks = tuple(hooks)
         self._agree_to_stop = agree_to_stop or (lambda signal, has_reason: (signal, has_reason))
+        self._diagnosis = diagnosis
         self._reason: str | None = None  # of a hook that stopped training
 
     def run(self) -> int | None:
@@ -59,8 +62,8 @@ class Trainer:
           The number of the signal that stopped training, or None.
 
         Raises:
-          NotFiniteError: If a loss or gradient is not finite and the settings allow no further
-            rollback.
+          NotFiniteError: If a loss, a gradient or the state is not finite after MOST_ROLLBACKS
+            rollbacks, or without a checkpoint.
           UserError: If a hook raises it.
         """
         with StopRequest() as stop, self._closing_hooks():
@@ -166,16 +169,22 @@ class Trainer:
 
     def _roll_back(self, error: NotFiniteError) -> int:
         """Restores the last checkpoint and returns its iteration, or raises NotFiniteError."""
-        if self._settings.on_nonfinite == "stop":
-            raise error
-        if self._checkpoints.own_rollbacks >= MOST_ROLLBACKS:
-            raise NotFiniteError(
-                f"after {MOST_ROLLBACKS} rollbacks again: {error.what}",
-                "lower the learning rates, with another --model_dir and --restore_from",
-            ) from error
-        iteration = self._checkpoints.roll_back()
-        logging.warning(f"{error.what}; going back to iteration {iteration}, with other noise")
-        return iteration
+        checkpoints = self._checkpoints
+        what, origin = error.what, ""
+        if checkpoints.newest:
+            if checkpoints.own_rollbacks < MOST_ROLLBACKS:
+                iteration = checkpoints.roll_back()
+                logging.warning(f"{what}; going back to iteration {iteration}, with other noise")
+                return iteration
+            what += f", and {MOST_ROLLBACKS} attempts with other noise failed"
+            origin = f" and --restore_from={checkpoints.directory}"
+        if diagnosis := self._diagnosis():
+            what += f"; the last diagnosis is {diagnosis}"
+        raise NotFiniteError(
+            what,
+            f"{error.remedy} or give --gradient_clip_norm, with another --model_dir{origin}, or "
+            "look for such values in the data",
+        ) from error
 
     def _check_finite(self, values: Mapping[str, float], bad: Mapping[str, tf.Tensor]) -> None:
         """Raises NotFiniteError if a loss or a gradient was not finite."""
@@ -187,8 +196,5 @@ class Trainer:
         raise NotFiniteError(
             f"iteration {first[network] + 1}: the {network}'s loss or gradient is not finite "
             f"({', '.join(terms)})",
-            f"nothing was saved after it, and the same command continues after iteration "
-            f"{self._checkpoints.last_iteration}: look for such values in the data, or give "
-            f"--on_nonfinite=rollback, or lower --{network}_learning_rate, with another "
-            f"--model_dir and --restore_from",
+            f"lower --{network}_learning_rate",
         )
