@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+import typing
 from collections.abc import Sequence
-
-import numpy as np
+from typing import Any
 
 from ..errors import shorten
-from .scaling.conditions import Conditions
-from .scaling.pixels import Pixels
-from .scaling.scaling import Scaling
-from .tables.table import Table
+
+if typing.TYPE_CHECKING:
+    import numpy as np
+
+    from .scaling.conditions import Conditions
+    from .scaling.pixels import Pixels
+    from .scaling.scaling import Scaling
+    from .tables.table import Table
 
 # What an example is, by the number of its axes.
 KINDS = {1: "points", 2: "signals", 3: "images", 4: "volumes"}
@@ -54,6 +58,16 @@ class DataSpec:
     scaling: Scaling | None = None
     table: Table | None = None
     pixels: Pixels | None = None
+
+    @staticmethod
+    def annotated() -> dict[str, Any]:
+        """Returns the classes that the annotations name; importing them imports TensorFlow."""
+        from .scaling.conditions import Conditions  # noqa: PLC0415
+        from .scaling.pixels import Pixels  # noqa: PLC0415
+        from .scaling.scaling import Scaling  # noqa: PLC0415
+        from .tables.table import Table  # noqa: PLC0415
+
+        return {each.__name__: each for each in (Conditions, Pixels, Scaling, Table)}
 
     @property
     def condition_size(self) -> int:

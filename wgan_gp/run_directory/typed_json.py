@@ -97,6 +97,12 @@ def _load_dict(hint: Any, value: Any, place: str) -> dict[str, Any]:
     }
 
 
+@functools.cache
+def _hints(cls: Any) -> dict[str, Any]:
+    """Returns the types of the fields of a class, which may import some of them only now."""
+    return typing.get_type_hints(cls, localns=getattr(cls, "annotated", dict)())
+
+
 def _load_fields(cls: Any, value: Any, place: str) -> Any:
     if not isinstance(value, dict):
         raise ValueError(f"{place or 'the content'} is not an object")
@@ -153,7 +159,6 @@ def _load_array(hint: Any, value: Any, place: str) -> np.ndarray:
     return array.astype(np.float64)
 
 
-_hints: Callable[[Any], dict[str, Any]] = functools.cache(typing.get_type_hints)
 _SCALARS: dict[type, tuple[Callable[[Any], bool], str]] = {
     int: (lambda value: -(2**63) <= value < 2**64, "an integer of 64 bits"),
     float: (math.isfinite, "a finite number"),
