@@ -271,7 +271,7 @@ def test_a_damaged_file_gives_one_line(tmp_path, content):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        ({"samples": "a"}, "needs images to compare with"),
+        ({"samples": "a"}, "--samples=a needs --reference — add --reference"),
         ({"reference": "b"}, "or a file for its statistics"),
         ({"reference": "a.npz", "output": "b.npz"}, "is a file of statistics already — give a fo"),
         ({"samples": "a", "reference": "color"}, "4x4 pixels"),
@@ -318,4 +318,4 @@ def test_a_picture_of_another_size_is_found_among_many(files, tmp_path, capsys):
 
 def test_they_apply_only_to_evaluations(capsys):
     assert call_main("--samples=folder") == 2
-    assert "--samples=folder applies only to --mode=evaluate" in capsys.readouterr().err
+    assert "--samples=folder does not apply to --mode=train — use --mode=evaluate" in capsys.readouterr().err

@@ -885,7 +885,7 @@ def test_a_dataframe_in_gives_a_dataframe_out(tmp_path):
         (["--column_types=missing.json"], "--column_types=missing.json cannot be read"),
         (["--condition_columns=age"], "--condition_columns=age does not apply to a table with"),
         (["--model=dcgan"], "--model=dcgan generates images, but the dataset contains points"),
-        (["--minibatch_stddev=3"], "--minibatch_stddev=3 does not divide the 16 examples that"),
+        (["--minibatch_stddev=3"], "does not divide over 3 examples of --minibatch_stddev"),
         (["--drop_columns=nothing"], "has no column 'nothing'"),
         (
             ["--keep_best=fid", "--evaluate_interval=1"],

@@ -113,9 +113,9 @@ def test_a_group_has_several_examples(value):
 @pytest.mark.parametrize(
     ("settings", "replicas", "message"),
     [
-        ({"batch_size": 24}, 4, "the 6 examples .* of --batch_size=24 — use a multiple of 16"),
-        ({"batch_size": 18}, 1, "the 18 examples .* of --batch_size=18 — use a multiple of 4"),
-        ({"generator_batch_size": 40}, 4, "the 10 examples .* --generator_batch_size=40"),
+        ({"batch_size": 24}, 4, "=24 .* over 4 replicas x 4 examples .* — use 16 or 32"),
+        ({"batch_size": 18}, 1, "=18 .* over 4 examples of --minibatch_stddev — use 16 or 20"),
+        ({"generator_batch_size": 40}, 4, "--generator_batch_size=40 does not divide"),
     ],
 )
 def test_every_replica_has_whole_groups(settings, replicas, message):

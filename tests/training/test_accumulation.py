@@ -89,9 +89,9 @@ def test_batch_normalization_has_the_moments_of_each_micro_batch(replicas):
 @pytest.mark.parametrize(
     ("settings", "replicas", "message"),
     [
-        ({}, 4, "--accumulate=4 does not divide the 2 examples .*--batch_size=8 — use a mul.* 16"),
-        ({"generator_batch_size": 18}, 1, "the 18 examples .* of --generator_batch_size=18"),
-        ({"minibatch_stddev": 4}, 1, "the 2 examples that each micro-batch has .* of 16"),
+        ({}, 4, "--batch_size=8 .* over 4 replicas x 4 micro-batches of --accumulate — use 16"),
+        ({"generator_batch_size": 18}, 1, "--generator_batch_size=18 .* 4 micro.* — use 16 or 20"),
+        ({"minibatch_stddev": 4}, 1, "4 micro-batches .* x 4 examples of --minibatch_s.* — use 16"),
     ],
 )
 def test_batches_are_divided_into_equal_parts(settings, replicas, message):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from typing import Any
 
 from ..errors import UserError
@@ -94,12 +95,6 @@ class Config(
                 "sample with a real example",
                 "omit --generator_batch_size",
             )
-        if self.holdout and self.test_data_dir is not None:
-            raise UserError(
-                f"--holdout={self.holdout} and --test_data_dir={self.test_data_dir} both name "
-                "held-out data",
-                "omit one of them",
-            )
         if self.last_step > self.train_steps:
             raise UserError(
                 f"--stop_step={self.stop_step} is beyond --train_steps={self.train_steps}",
@@ -129,40 +124,25 @@ class Config(
 
     def check_replicas(self, replicas: int) -> None:
         """Raises UserError unless the batch sizes and flags fit the number of replicas."""
-
-        def remedy(of_training: str) -> str:
-            is_trained = self.mode in SAVED_RUN_MODES
-            return "use fewer devices, such as the CPU" if is_trained else of_training
-
         if replicas > 1 and self.jit_compile == "on" and self.runtime != "pjrt":
             raise UserError(
                 f"--jit_compile=on cannot compile across {replicas} replicas", "omit it"
             )
-        for name, value in (
-            ("batch_size", self.batch_size),
-            ("generator_batch_size", self.generator_batch),
-        ):
-            if value % replicas:
-                below, above = value // replicas * replicas, -(-value // replicas) * replicas
-                near = f"{below} or {above}" if below else f"{above}"
+        parts = {
+            "replicas": replicas,
+            "micro-batches of --accumulate": self.accumulate,
+            "examples of --minibatch_stddev": self.group_size,
+        }
+        least = math.prod(parts.values())
+        sizes = {"batch_size": self.batch_size, "generator_batch_size": self.generator_batch}
+        for name, value in sizes.items():
+            if value % least:
+                over = " x ".join(f"{count} {part}" for part, count in parts.items() if count > 1)
+                below, above = value // least * least, -(-value // least) * least
+                use = f"use {below} or {above}" if below else f"use {above}"
                 raise UserError(
-                    f"--{name}={value} does not divide over {replicas} replicas",
-                    remedy(f"use {near}"),
-                )
-            parts = replicas * self.accumulate
-            if value % parts:
-                raise UserError(
-                    f"--accumulate={self.accumulate} does not divide the {value // replicas} "
-                    f"examples that each replica has of --{name}={value}",
-                    remedy(f"use a multiple of {parts}"),
-                )
-            group = self.group_size
-            if value // parts % group:
-                kind = "micro-batch" if self.accumulate > 1 else "replica"
-                raise UserError(
-                    f"--minibatch_stddev={group} does not divide the {value // parts} examples "
-                    f"that each {kind} has of --{name}={value}",
-                    remedy(f"use a multiple of {parts * group}"),
+                    f"--{name}={value} does not divide over {over}",
+                    "use fewer devices, such as the CPU" if self.mode in SAVED_RUN_MODES else use,
                 )
 
     @property

@@ -88,6 +88,7 @@ class DataSettings(Seeded):
         "there is no other held-out data, else 0.",
         minimum=0,
         below=1,
+        requires={"test_data_dir": False},
     )
     label_column: str | None = _setting(
         None,

@@ -154,7 +154,7 @@ def unmet(
     values = dataclasses.asdict(settings) | dict(also or {})
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
-        if value == field.default:
+        if not value or value == field.default:
             continue
         for other, condition in field.metadata[declared].items():
             if other not in values:
