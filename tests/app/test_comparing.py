@@ -318,4 +318,5 @@ def test_a_picture_of_another_size_is_found_among_many(files, tmp_path, capsys):
 
 def test_they_apply_only_to_evaluations(capsys):
     assert call_main("--samples=folder") == 2
-    assert "--samples=folder does not apply to --mode=train — use --mode=evaluate" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "--samples=folder does not apply to --mode=train — use --mode=evaluate" in error
