@@ -134,6 +134,17 @@ def test_a_missing_dependency_of_the_packages_is_not_hidden():
     assert done.stderr.splitlines()[-1] == "ModuleNotFoundError: No module named numpy"
 
 
+def test_only_the_composition_takes_a_whole_configuration():
+    """Everything else takes a section, or plain arguments."""
+    for path in (ROOT / "wgan_gp").rglob("*.py"):
+        part = path.relative_to(ROOT / "wgan_gp").parts[0]
+        if part in ("app", "config", "__init__.py"):
+            continue
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom):
+                assert "Config" not in [alias.name for alias in node.names], path
+
+
 def functions(path):
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.FunctionDef):
