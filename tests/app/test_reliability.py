@@ -31,7 +31,7 @@ from tests.helpers.runs import (
 )
 from tests.training.test_diagnosis import HEALTHY
 from wgan_gp.app import run_hooks, training
-from wgan_gp.app.saved_config import read_config
+from wgan_gp.app.saved_config import check_resume
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.spec import DataSpec
@@ -418,8 +418,7 @@ def test_a_damaged_configuration_is_refused_or_unchanged(saved, tmp_path, seed):
         shutil.copytree(checkpoints.parent, copy)
         damage(dice, copy / "config.json")
         with contextlib.suppress(UserError):
-            RunDirectory(str(copy)).check(run.config)
-            restored = read_config(RunDirectory(str(copy)))
+            restored = check_resume(RunDirectory(str(copy)), run.config)
             assert run.config.differences(restored) == {}
 
 

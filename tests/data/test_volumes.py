@@ -131,7 +131,7 @@ def test_every_mode_accepts_a_run_on_volumes(trained, path, capsys):
     ("arguments", "message"),
     [
         (["--model=dcgan"], "--model=dcgan generates images, but the dataset contains volumes"),
-        (["--augment=diffaugment"], "transforms images and signals"),
+        (["--augment=diffaugment"], "--augment=diffaugment does not apply to volumes"),
         (["--feature_extractor=inception"], "is for images, but array contains volumes"),
         (["--scaling=whiten"], "whiten is for features and signals"),
         (["--image_size=8"], "arrays are not resized"),
