@@ -490,10 +490,7 @@ def test_a_read_only_run_can_be_evaluated(run, capsys, monkeypatch):
     [
         ({"model": "resnet7"}, "--model=resnet7 is unknown — use one of mlp, "),
         ({"generator_model": "none"}, "--generator_model=none is unknown — use one of mlp, "),
-        (
-            {"model_width": 0},
-            "config.json is damaged, edited or from a newer version: --model_width=0 is too ",
-        ),
+        ({"model_width": 0}, "config.json is damaged: --model_width=0 is too small — "),
     ],
 )
 def test_an_impossible_configuration_is_a_one_line_error(run, capsys, change, says):
