@@ -179,7 +179,6 @@ RUNS = {
             "model": "r3gan",
             "penalty": "r1",
             "adversarial_loss": "relativistic",
-            "learning_rate_schedule": "r3gan",
         },
     ),
 }
