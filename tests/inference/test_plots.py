@@ -331,7 +331,7 @@ def test_formats_of_samples_that_are_not_pictures():
 def test_mode_sample_draws_plots(tmp_path, figures):
     scaling = scaling_of(50, 50, 3, tuple("abc"))
     path = sample_files.write(
-        Config(num_samples=20, output=f"{tmp_path}/plot.png"),
+        Config(mode="sample", num_samples=20, output=f"{tmp_path}/plot.png"),
         types.SimpleNamespace(),
         FakeSampler((3,)),
         5,

@@ -573,17 +573,16 @@ def test_errors_distinguish_layers_of_one_class(tmp_path):
         (["--compile_topology=v5e-7"], "--compile_topology=v5e-7 is unknown — use one of v2-8, "),
         (["--compile_topology=v9:2x2"], "--compile_topology=v9:2x2 is unknown"),
         (["--compile_topology=v5e:0x4"], "--compile_topology=v5e:0x4 is unknown"),
-        (["--tpu=local"], "--tpu chooses devices to train on, but --mode=compile does not train"),
-        (["--cpu_replicas=2"], "--cpu_replicas chooses devices to train on"),
+        (["--tpu=local"], "--tpu=local does not apply to --mode=compile"),
+        (["--cpu_replicas=2"], "--cpu_replicas=2 does not apply to --mode=compile"),
         (["--compile_topology=v5e-256"], "--batch_size=64 does not divide over 256 replicas"),
     ],
 )
 def test_an_invalid_topology_is_an_error_before_tensorflow_is_imported(arguments, message):
     values = flags.flags.FlagValues()
     flags.define(values)
-    config = flags.parse(["train.py", "--mode=compile", *arguments], values)
     with pytest.raises(UserError) as caught:
-        resolved(config)
+        resolved(flags.parse(["train.py", "--mode=compile", *arguments], values))
     assert message in str(caught.value)
 
 

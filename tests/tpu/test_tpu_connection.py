@@ -15,6 +15,7 @@ from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
 
 from tests.helpers import google_api
 from tests.helpers.runs import LIBRARY, resolved
+from wgan_gp.app import connection
 from wgan_gp.app.saved_config import check_resume
 from wgan_gp.app.saved_run import find_run
 from wgan_gp.config import Config
@@ -339,7 +340,7 @@ def test_more_cores_than_the_tpu_has_are_an_error(eight_cores):
 
 def test_the_batch_must_divide_over_the_cores_in_use(eight_cores):
     with pytest.raises(UserError, match="--batch_size=66 does not divide over 8 replicas"):
-        connect(Config(tpu="my-tpu", batch_size=66))
+        connection.connect(Config(tpu="my-tpu", batch_size=66))
     with pytest.raises(UserError, match="--batch_size=66 does not divide over 4 replicas"):
         Config(tpu="my-tpu", tpu_cores=4, batch_size=66)
     assert connect(Config(tpu="my-tpu", tpu_cores=3, batch_size=66)).replicas == 3
@@ -356,7 +357,7 @@ def test_a_run_of_a_named_tpu_can_be_used_without_it(tmp_path):
 
 
 def test_tpu_cores_requires_a_tpu():
-    with pytest.raises(UserError, match="--tpu_cores requires a TPU — add --tpu=local"):
+    with pytest.raises(UserError, match="--tpu_cores=1 needs --tpu — add --tpu"):
         Config(tpu_cores=1)
 
 
