@@ -212,7 +212,7 @@ def flags_of(settings):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"keep_best": "fid"}, "--keep_best=fid needs evaluations during training — add --eval"),
+        ({"keep_best": "fid"}, "--keep_best=fid needs --evaluate_interval — add --evaluate_int"),
         ({"keep_best": "density", "evaluate_interval": 5}, "have no metric of this name"),
         ({"stop_early": "fid", "evaluate_interval": 5}, "--stop_early=fid is not METRIC:NUMBER"),
         ({"stop_early": "fid:0", "evaluate_interval": 5}, "is not METRIC:NUMBER — give a metric"),

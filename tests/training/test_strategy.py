@@ -148,13 +148,6 @@ def test_padding_on_a_tpu_is_reported(tpu, tmp_path, monkeypatch, capsys):
     assert "--generator_batch_size" not in errors
 
 
-@pytest.mark.parametrize("flag", ["--tpu", "--cpu_replicas"])
-def test_the_compile_mode_refuses_devices_before_it_looks_at_paths(flag):
-    settings = {"--tpu": {"tpu": "x"}, "--cpu_replicas": {"cpu_replicas": 2}}[flag]
-    with pytest.raises(UserError, match=f"{flag} chooses devices to train on, but --mode=compile"):
-        resolved(Config(mode="compile", **settings))
-
-
 @pytest.mark.parametrize("tpu", ["my-tpu", "grpc://10.0.0.2:8470", "local"])
 def test_the_run_directory_of_a_tpu_is_on_this_machine_by_default(tpu, tmp_path):
     assert resolved(Config(tpu=tpu)).model_dir == "runs/digits"

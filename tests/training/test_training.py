@@ -324,7 +324,7 @@ def test_checkpoints_without_their_configuration_are_refused(finished, copied):
     with pytest.raises(
         UserError, match=r"config\.json is missing, but \S+/checkpoints contains checkpoints"
     ):
-        RunDirectory(str(copied)).check(run.config)
+        check_resume(RunDirectory(str(copied)), run.config)
     assert not (copied / "config.json").exists()
 
 
