@@ -141,10 +141,10 @@ def test_a_run_of_which_no_weight_fits_is_refused(ten_classes, tmp_path):
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--restore=both"], "--restore=both needs the run whose weights are taken"),
+        (["--restore=both"], "--restore=both needs --restore_from — add --restore_from"),
         (
             ["--restore=both", "--restore_from=x", "--mode=sample"],
-            "--restore=both applies only to training, not to --mode=sample",
+            "--restore=both does not apply to --mode=sample",
         ),
     ],
 )
