@@ -1,6 +1,5 @@
 """The commands of the documents: their flags exist, and no command is in the way of another."""
 
-import dataclasses
 import pathlib
 import re
 import shlex
@@ -10,7 +9,6 @@ from absl import flags as absl_flags
 
 import flags
 from wgan_gp.config import Config
-from wgan_gp.config.resume import differences
 from wgan_gp.errors import UserError
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -73,7 +71,7 @@ def test_the_pages_can_be_followed_in_any_order(monkeypatch):
                 continue
             other = first.setdefault(config.run_directory, config)
             where = f"{path.name}: {shlex.join(words)}"
-            assert differences(config, dataclasses.asdict(other)) == [], where
+            assert config.differences(other) == {}, where
             assert config.data_dir == other.data_dir, where
     programs = [
         block
