@@ -1,5 +1,6 @@
 """Tests of damaged checkpoints, full disks and two processes in one directory."""
 
+import concurrent.futures
 import contextlib
 import errno
 import json
@@ -13,6 +14,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 
 import psutil
@@ -538,6 +540,26 @@ def test_a_diagnosis_is_written_again_after_a_rollback(tmp_path):
         for step in range(20):
             hook._write_diagnosis(begin + step, HEALTHY)
     assert [text.partition(":")[0] for *_, text in writer.texts] == ["healthy"] * 2
+
+
+def test_waiting_processes_that_meet_get_the_lock_in_turn(tmp_path, monkeypatch):
+    monkeypatch.setattr(lock, "_POLL", 0.01)
+    path, inside, most = str(tmp_path / "lock"), [], []
+    barrier = threading.Barrier(4)
+
+    def work():
+        own = Lock(path)
+        barrier.wait()
+        own.wait("working")
+        inside.append(own)
+        most.append(len(inside))
+        inside.remove(own)
+        own.release()
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        for each in [pool.submit(work) for _ in range(4)]:
+            each.result()
+    assert most == [1] * 4 and list(tmp_path.iterdir()) == []
 
 
 def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):

@@ -57,6 +57,7 @@ def test_only_images_and_volumes_can_be_mirrored(capsys):
         {"model": "dcgan", "generator_model": "mlp", "model_depth": 2},
         # Whether an objective of the user has these parameters is checked when it is created.
         {"objective": "own.py:X", "penalty": "none", "penalty_target": 2.0},
+        {"objective": "own.py:X", "learning_rate_schedule": "constant", "schedule_steps": 9},
     ],
 )
 def test_settings_that_have_an_effect_are_not_named(settings, capsys):

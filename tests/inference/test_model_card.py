@@ -35,7 +35,7 @@ def test_a_card_says_what_the_model_is(runs, tmp_path):
         for step, value in ((5, 0.25), (3, 0.5)):
             line = {"step": step, "samples": 100, "extractor": "/home/me/network.keras"}
             file.write(json.dumps({**line, "evaluation/fid": value, "evaluation/mine": 1}) + "\n")
-    card = export(run, folder)
+    card = export(run, folder, "--seed=5")
     (run / "evaluation.jsonl").unlink()
     header, body = header_and_body(card)
     assert header == {"library_name": "wgan-gp", "tags": ["wgan-gp", "gan", "tensorflow"]}
@@ -47,6 +47,7 @@ def test_a_card_says_what_the_model_is(runs, tmp_path):
     picture = tf.io.decode_png((folder / "samples.png").read_bytes()).numpy()
     assert picture.shape == (8 * 34, 10 * 34, 1)  # a column for each class
     assert str(run) not in card and str(tmp_path) not in card
+    assert "--seed" not in body  # that of the samples is not that of the training
 
 
 def saved_run_of(path):

@@ -564,6 +564,18 @@ def test_the_third_or_the_last_loop_is_profiled(monkeypatch, caplog, last, profi
     assert "pip install tensorboard-plugin-profile" in line
 
 
+def test_a_profile_survives_a_rollback(monkeypatch):
+    """A loop that is not finite ends without the action after it."""
+    calls = []
+    monkeypatch.setattr(tf.profiler.experimental, "start", calls.append)
+    monkeypatch.setattr(tf.profiler.experimental, "stop", lambda: calls.append("stop"))
+    hook = ProfileHook(10, "there")
+    for done in (0, 5, 5):
+        hook.before_loop(done, 5)
+    hook.after_loop(LoopResult(5, 10, False, {}, 0, 0.0, 0.0))
+    assert calls == ["there", "stop"]
+
+
 def test_shares_of_the_time_add_up():
     timer = IntervalTimer(since=10.0)
     for images, seconds, waited in ((100, 1.0, 0.25), (200, 3.0, 0.75)):

@@ -37,6 +37,7 @@ def files_of(saved: SavedRun, run: RestoredRun) -> dict[str, bytes | str]:
     config, spec = saved.config, saved.spec
     own = find_user_networks(config, saved.library.models)
     hidden = {"model" if role == "critic" else "generator_model" for role in own}
+    hidden.add("seed")  # an export may have another one, that of its samples
     of_run = config.of_run
     data = config.dataset
     if data == PYTHON or not is_dataset_name(data):

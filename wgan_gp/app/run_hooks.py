@@ -292,7 +292,8 @@ class ProfileHook(Hook):
     def before_loop(self, iteration: int, count: int) -> None:
         self._loops += 1
         is_last = self._loops < self._LOOP and iteration + count >= self._last
-        if self._loops == self._LOOP or is_last:
+        # After a rollback, the loop that was profiled has no end of its own.
+        if not self._running and (self._loops == self._LOOP or is_last):
             self._profiler.start(self._directory)
             self._running = True
 

@@ -50,7 +50,7 @@ def warn_of_unused_settings(config: Config, spec: DataSpec, models: Registry) ->
     for name, value, other, found, _ in unmet(
         "applies", config, {"model": ",".join(names), "data": data}
     ):
-        if config.objective is not None and other == "penalty":
+        if config.objective is not None and other in ("penalty", "learning_rate_schedule"):
             continue  # an objective of the user may have parameters of the same names
         reason = f"on {data}" if other == "data" else f"with --{other}={found}"
         logging.warning(f"--{name}={as_text(value)} has no effect {reason}")

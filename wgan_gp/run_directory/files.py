@@ -112,9 +112,12 @@ def write_durable(path: str, content: bytes | str | Iterable[bytes]) -> None:
         raise
 
 
-def write_atomic(path: str, content: bytes | str | Iterable[bytes]) -> None:
-    """Writes a file atomically and durably: a reader finds either the old or the new content."""
-    temporary = f"{path}.new"
+def write_atomic(path: str, content: bytes | str | Iterable[bytes], mark: str = "") -> None:
+    """Writes a file atomically and durably: a reader finds either the old or the new content.
+
+    Processes that may write the same file at the same time need different marks.
+    """
+    temporary = f"{path}{mark}.new"
     write_durable(temporary, content)
     try:
         tf.io.gfile.rename(temporary, path, overwrite=True)

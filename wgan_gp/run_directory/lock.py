@@ -124,7 +124,8 @@ class Lock:
 
     def _write(self) -> None:
         self._signs += 1
-        write_atomic(self._path, json.dumps({**self._holder, "signs": self._signs}) + "\n")
+        content = json.dumps({**self._holder, "signs": self._signs}) + "\n"
+        write_atomic(self._path, content, mark=f".{self._holder['token']}")
 
     def _read(self, ignored: type[Exception] = OSError) -> dict[str, Any]:
         """Returns the content of the file; {} if it is missing, damaged or not a regular file."""
