@@ -87,6 +87,8 @@ def test_what_a_setting_declares_is_consistent(field):
 def test_a_setting_must_say_its_kind():
     with pytest.raises(TypeError, match="kind"):
         setting(0, "A number.")
+    with pytest.raises(TypeError, match="resumable"):  # no attribute of a kind
+        setting(0, "A number.", kind="output", resumable=True)
 
 
 def test_the_names_of_losses_are_those_of_the_package():

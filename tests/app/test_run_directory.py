@@ -10,14 +10,15 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.runs import call_main, find_data, train_tiny
-from wgan_gp.app import saved_run_modes
-from wgan_gp.app.saved_config import check_resume
+from wgan_gp.app import saved_config, saved_run_modes
+from wgan_gp.app.saved_config import check_resume, read_config
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord, check_data, describe_changes, find_record
 from wgan_gp.data.sources import listing
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import ArrayCache
+from wgan_gp.run_directory import directory as directory_module
 from wgan_gp.run_directory import files
 from wgan_gp.run_directory.directory import RunDirectory
 from wgan_gp.run_directory.json_files import read_dataclass, read_log, read_object, write_object
@@ -305,6 +306,32 @@ def test_a_run_without_its_checkpoints_does_not_silently_start_from_scratch(run,
     said = capsys.readouterr().err
     assert "contains summaries up to iteration 10 but no checkpoint — training starts again" in said
     assert int(resumed.state.iteration) == 5
+
+
+def test_a_start_reads_the_configuration_and_the_summaries_once(run, monkeypatch):
+    shutil.rmtree(run / "checkpoints")
+    directory, paths = RunDirectory(str(run)), []
+    config = read_config(directory)
+    for module, name in ((saved_config, "read_dataclass"), (directory_module, "read_log")):
+        read = getattr(module, name)
+
+        def noted(*arguments, read=read):
+            paths.append(arguments[-1])
+            return read(*arguments)
+
+        monkeypatch.setattr(module, name, noted)
+    data = DataRecord(DataSpec((2,), 0))
+    check_resume(directory, config)
+    assert directory.checked == config
+    check_data(directory, data)
+    directory.claim(config, data)
+    assert paths == [f"{run}/config.json", f"{run}/metrics.jsonl"]
+
+
+def test_a_resume_from_a_checkpoint_does_not_read_the_summaries(run, monkeypatch):
+    monkeypatch.setattr(directory_module, "read_log", None)
+    directory = RunDirectory(str(run))
+    check_resume(directory, read_config(directory))
 
 
 @pytest.mark.parametrize(

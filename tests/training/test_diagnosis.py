@@ -23,8 +23,9 @@ from tests.helpers.runs import (
     without_tracing,
 )
 from wgan_gp.app import training
-from wgan_gp.app.run_hooks import SummaryHook
-from wgan_gp.config import Config
+from wgan_gp.app.run_hooks import SummaryHook, can_augment
+from wgan_gp.config import Config, check_requirements
+from wgan_gp.data.spec import KINDS
 from wgan_gp.errors import UserError
 from wgan_gp.training import probe
 from wgan_gp.training.diagnosis import DiagnosisMonitor
@@ -129,6 +130,20 @@ def test_an_objective_is_judged_by_its_own_penalty_and_loss():
     assert found(losses.GanObjective(adversarial_loss="hinge")) == "constraint violated"
     assert found(losses.GanObjective(adversarial_loss="hinge", penalty="one_sided")) == "healthy"
     assert found(losses.GanObjective()) == "critic too weak"
+
+
+@pytest.mark.parametrize("shape", [(5,), (8, 2), (8, 8, 1), (4, 4, 4, 1)])
+@pytest.mark.parametrize("augment", ["none", "ada"])
+def test_augmentation_is_recommended_where_it_applies(shape, augment):
+    is_recommended = can_augment(Config(augment=augment), shape)
+    monitor = DiagnosisMonitor.of_objective(losses.GanObjective(), can_augment=is_recommended)
+    reason = diagnose({"held_out/negative_critic_loss": 0.4}, monitor).reason
+    try:
+        check_requirements(Config(augment="diffaugment"), {"data": KINDS[len(shape)]})
+        applies = augment == "none"
+    except UserError:
+        applies = False
+    assert ("--augment=diffaugment" in reason) == applies
 
 
 def test_augmentation_is_recommended_to_a_run_without_it():

@@ -30,7 +30,6 @@ def connect(config: Config) -> Devices:
         devices = _connect_jax(config)
     else:
         devices = _connect_tensorflow(config)
-    _check(devices, config)
     if devices.platform == "CPU":
         for unused in unused_devices(config):
             logging.warning(str(unused))
@@ -116,9 +115,7 @@ def connect_for_inference(config: Config) -> Devices:
       UserError: See `runtime.devices.connect` and `pjrt.devices.connect_for_inference`.
     """
     if choose_runtime(config) == "tensorflow":
-        devices = _connect_tensorflow(config)
-        _check(devices, config)
-        return devices
+        return _connect_tensorflow(config)
     _check_pjrt(config)
     from ..pjrt.devices import connect_for_inference as connect_jax  # noqa: PLC0415
 
@@ -149,13 +146,14 @@ def check_jax(purpose: str, install: str = pjrt.INSTALL) -> None:
         ) from error
 
 
-def _check(devices: Devices, config: Config) -> None:
-    """Raises UserError if the processes have other flags, or the devices do not fit the batches."""
+def _checked(devices: Devices, config: Config) -> Devices:
+    """Returns devices whose processes have the same flags and whose number fits the batches."""
     from ..runtime.cluster import check_same_flags  # noqa: PLC0415
 
     if devices.peers is not None:
         check_same_flags(devices.peers, equal_settings(config))
     config.check_replicas(devices.replicas)
+    return devices
 
 
 def equal_settings(config: Config) -> dict[str, Any]:
@@ -167,7 +165,7 @@ def equal_settings(config: Config) -> dict[str, Any]:
 def _connect_tensorflow(config: Config) -> Devices:
     from ..runtime.devices import connect as connect_tensorflow  # noqa: PLC0415
 
-    return connect_tensorflow(config)
+    return _checked(connect_tensorflow(config), config)
 
 
 def _connect_jax(config: Config) -> Devices:
@@ -175,7 +173,7 @@ def _connect_jax(config: Config) -> Devices:
     _check_pjrt(config)
     from ..pjrt import devices  # noqa: PLC0415
 
-    return devices.connect(config)
+    return _checked(devices.connect(config), config)
 
 
 def _check_pjrt(config: Config) -> None:

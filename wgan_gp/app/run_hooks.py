@@ -12,6 +12,8 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
+from ..config import AugmentationSettings, settings_with
+from ..data.spec import KINDS
 from ..inference.pictures import make_sample_images, real_images
 from ..run_directory.directory import RunDirectory
 from ..runtime import cluster
@@ -115,6 +117,12 @@ class WritingHook(IntervalHook):
             self.act(loop)
 
 
+def can_augment(settings: AugmentationSettings, example_shape: Sequence[int]) -> bool:
+    """Returns True if --augment would apply to a run, which has none."""
+    kinds = settings_with("requires", settings)["augment"]["data"]
+    return settings.augment == "none" and KINDS[len(example_shape)] in kinds
+
+
 class SummaryHook(WritingHook):
     """Writes the scalars of training and the diagnosis of the run.
 
@@ -133,10 +141,9 @@ class SummaryHook(WritingHook):
         super().__init__(run, run.config.summary_interval)
         self._writer = writer
         self._probe = probe
-        shape = run.dataset.spec.example_shape
         self._monitor = DiagnosisMonitor.of_objective(
             make_objective(run.config, run.library),
-            can_augment=run.config.augment == "none" and len(shape) in (2, 3),
+            can_augment=can_augment(run.config, run.dataset.spec.example_shape),
         )
         self._diagnosis: str | None = None
         self._timer = IntervalTimer(time.perf_counter())

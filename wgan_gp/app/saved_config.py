@@ -84,6 +84,7 @@ def check_resume(directory: RunDirectory, config: Config) -> Config | None:
                 raise _other_run(directory, config, changes, remedy)
             if saved.checkpoint_interval:
                 directory.check_checkpoints(saved.checkpoint_interval + saved.steps_per_loop)
+    directory.checked = config
     return saved
 
 

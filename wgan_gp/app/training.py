@@ -131,7 +131,8 @@ def make_trainer(
     check_critic(run)
     record = DataRecord.of(run.dataset, run.dataset.count(run.data.size))
     if is_chief:
-        check_resume(run.directory, config)
+        if run.directory.checked != config:  # `train` does it before it connects to the devices
+            check_resume(run.directory, config)
         check_data(run.directory, record)
     newest = run.checkpoints.newest
     run.checkpoints.restore_latest()

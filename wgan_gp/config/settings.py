@@ -108,7 +108,10 @@ def setting(
       common: Whether --help shows the setting.
       exceptions: Attributes of `Kind` in which the setting differs from its kind.
     """
-    place = dataclasses.asdict(KINDS["place"]) | {"needed_by": KINDS[kind].needed_by}
+    treatment = KINDS[kind]
+    if path:
+        treatment = dataclasses.replace(KINDS["place"], needed_by=treatment.needed_by)
+    treatment = dataclasses.replace(treatment, **exceptions)
     metadata = {
         "help": help,
         "kind": kind,
@@ -125,8 +128,7 @@ def setting(
         "compared": compared,
         "common": common,
     }
-    treatment = place if path else dataclasses.asdict(KINDS[kind])
-    return dataclasses.field(default=default, metadata=metadata | treatment | exceptions)
+    return dataclasses.field(default=default, metadata=metadata | dataclasses.asdict(treatment))
 
 
 def recorded() -> Any:
@@ -151,7 +153,7 @@ def unmet(
       The name and the value of the setting, the name and the value of the other one, and the
       condition.
     """
-    values = dataclasses.asdict(settings) | dict(also or {})
+    values = {**vars(settings), **(also or {})}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if not value or value == field.default:

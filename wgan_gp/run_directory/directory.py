@@ -6,6 +6,7 @@ All access is through tf.io.gfile, so the directory may be local, gs:// or ram:/
 from __future__ import annotations
 
 import contextlib
+import functools
 import posixpath
 from typing import Any
 
@@ -44,6 +45,7 @@ class RunDirectory:
       exported: The folder of the output of --mode=export.
       wandb, mlflow: The paths of wandb.json and mlflow.json, which name the tracked run.
       owner: The path of owner.json, the lock file; see `Lock`.
+      checked: The configuration that `check_resume` has accepted; None before.
     """
 
     def __init__(self, path: str):
@@ -63,6 +65,7 @@ class RunDirectory:
         self.wandb = posixpath.join(path, "wandb.json")
         self.mlflow = posixpath.join(path, "mlflow.json")
         self.owner = posixpath.join(path, "owner.json")
+        self.checked: Any = None
         self._lock: Lock | None = None
 
     def check_checkpoints(self, longest: int) -> None:
@@ -72,8 +75,10 @@ class RunDirectory:
           longest: The largest number of iterations from the first summary to the first checkpoint.
             A run may start at any iteration (--restore_from).
         """
+        if self.has_checkpoints():
+            return  # without reading the summaries
         steps = self._summary_steps
-        if not self.has_checkpoints() and steps and steps[-1] - steps[0] > longest:
+        if steps and steps[-1] - steps[0] > longest:
             raise UserError(
                 f"{self.checkpoints} contains no checkpoint, but {self.metrics} contains summaries "
                 f"of iterations {steps[0]} to {steps[-1]}",
@@ -89,9 +94,9 @@ class RunDirectory:
                 "checkpoint — training starts again and replaces the summaries"
             )
 
-    @property
+    @functools.cached_property
     def _summary_steps(self) -> list[int]:
-        """The iterations of the summaries in metrics.jsonl."""
+        """The iterations of the summaries in metrics.jsonl, read at most once."""
         return [step for step, _ in read_log(self.metrics).lines]
 
     def claim(self, config: Any, data: Any) -> Lock:
