@@ -12,7 +12,6 @@ import wgan_gp
 from tests.helpers.runs import call_main
 from wgan_gp.config import DataSettings
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.sources.tables import tables, text_tables
 from wgan_gp.errors import UserError
 
@@ -391,7 +390,7 @@ def test_frames_follow_the_rules_of_tables():
     )
     assert dataset.names == ("radius", "height", "is_old")
     assert dataset.spec.class_names == CLASSES
-    examples, labels = first_examples(dataset.open(batch_size=4), 32)
+    examples, labels = dataset.open(batch_size=4).read(32)
     assert np.abs(examples).max() <= 1 and sorted(labels.numpy()) == [0] * 8 + [1] * 8 + [2] * 16
     assert dataset.open_held_out().size == 9
     pair = (frame.drop(columns="Class"), frame["Class"])

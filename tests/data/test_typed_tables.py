@@ -66,7 +66,7 @@ def test_the_table_of_the_page_is_understood_as_the_page_says(tmp_path, monkeypa
     exec(re.search(r"(?ms)^```python\n(.*?)^```", page)[1], {})
     config = Config(dataset="array", data_dir="customers.csv", column_types="auto")
     dataset = find_dataset(config)
-    lines = [f"note: {dataset.describe(None)}", *dataset.table.describe().splitlines()]
+    lines = [f"note: {dataset.describe(None)}", *dataset.spec.table.describe().splitlines()]
     assert "".join(f"    {line}\n" for line in lines) in page
 
 
@@ -644,7 +644,7 @@ def test_pictures_of_a_conditional_run_show_the_data_as_it_is(path, tmp_path, mo
     run = open_run(Config(**choices, model_dir=str(tmp_path)))
     run_hooks.SampleHook(run, MemoryWriter())
     assert run.data.size > 300 == shown[0].size
-    jobs = run.dataset.table.restore(shown[0].examples.numpy())["job"]
+    jobs = run.dataset.spec.table.restore(shown[0].examples.numpy())["job"]
     assert jobs.value_counts().to_dict() == people(300)["job"].value_counts().to_dict()
 
 
@@ -724,7 +724,7 @@ def test_types_that_a_run_had_at_its_beginning_can_be_given_again(tmp_path):
     spec = find_dataset(config).spec
     dataset = find_dataset(config)
     dataset.use_recorded(dataclasses.replace(spec, table=reread(spec.table)))
-    assert dataset.table == reread(spec.table)
+    assert dataset.spec.table == reread(spec.table)
 
 
 def test_a_number_that_other_rows_lack_is_one_line(tmp_path):
@@ -814,7 +814,7 @@ def test_metrics_of_the_data_itself_are_those_of_the_floor(path):
     dataset = find_dataset(Config(dataset="array", data_dir=path, column_types="auto"))
     from wgan_gp.evaluation.tables import TypedTableEvaluator, transfer  # noqa: PLC0415
 
-    table = dataset.table
+    table = dataset.spec.table
     examples = table.encode(people(300))
     evaluator = TypedTableEvaluator.__new__(TypedTableEvaluator)
     evaluator._table = table
@@ -857,7 +857,7 @@ def test_samples_have_the_index_of_the_columns_of_the_data():
     frame = people(60)[["age", "income"]]
     frame.columns = pd.MultiIndex.from_tuples([("a", "age"), ("b", "income")])
     dataset = find_dataset(Config(dataset="python", column_types="auto"), function=lambda: frame)
-    rows = dataset.table.restore(dataset.open(batch_size=1).examples.numpy())
+    rows = dataset.spec.table.restore(dataset.open(batch_size=1).examples.numpy())
     pd.testing.assert_frame_equal(dataset.with_given_columns(rows), frame)
 
 
