@@ -45,6 +45,8 @@ CODE = re.compile(r"[+-]?0\d")  # digits with a leading zero, which are no numbe
 _WHOLE = re.compile(r"[+-]?\d{1,4000}")  # Python refuses longer ones
 _REAL = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?|[+-]?inf(inity)?", re.IGNORECASE)
 _MAYBE_THOUSANDS = re.compile(r"[+-]?[1-9]\d{0,2},\d{3}")
+_MARKS = {codecs.BOM_UTF8: "utf-8-sig", codecs.BOM_UTF16_LE: "utf-16"}
+_MARKS[codecs.BOM_UTF16_BE] = "utf-16"
 _SEPARATORS = {",": "commas", ";": "semicolons", "\t": "tabs", "|": "|", " ": "blanks"}
 _HEAD_LINES, _BLOCK_ROWS = 100, 100_000
 _NAMELESS = re.compile(r"(Unnamed: \d+)?")  # pandas writes this for a name that was empty
@@ -442,7 +444,7 @@ def _read_text(content: bytes, flag: str) -> _Part:
     import pandas as pd  # noqa: PLC0415
 
     content = _unpacked(content, flag)
-    encoding, notes = _find_encoding(content, flag)
+    encoding, notes = find_encoding(content, flag)
 
     def lines(first: int, last: int | None = None) -> Iterator[str]:
         text = io.TextIOWrapper(io.BytesIO(content), encoding, newline="")
@@ -517,25 +519,21 @@ def _unpacked(content: bytes, flag: str) -> bytes:
     return unpacked
 
 
-def _find_encoding(content: bytes, flag: str) -> tuple[str, list[str]]:
+def find_encoding(content: bytes, flag: str) -> tuple[str, list[str]]:
     """Returns the encoding of a text, and what was guessed.
 
     Raises:
       UserError: If it is no text.
     """
-    encodings, notes = ["utf-8-sig", "cp1252"], []
-    if content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        encodings = ["utf-16"]
-    elif content.startswith(codecs.BOM_UTF8):
-        encodings = ["utf-8-sig"]
-    for encoding in encodings:
+    marked = [name for mark, name in _MARKS.items() if content.startswith(mark)]
+    for encoding in marked or ["utf-8", "cp1252"]:
         with contextlib.suppress(UnicodeDecodeError):
             if "\0" in content.decode(encoding):
                 break
-            if encoding == "cp1252":
-                _check_not_mixed(content, flag)
-                notes.append("read as Windows-1252, because it is not UTF-8")
-            return encoding, notes
+            if encoding != "cp1252":
+                return encoding, []
+            _check_not_mixed(content, flag)
+            return encoding, ["read as Windows-1252, because it is not UTF-8"]
     raise UserError(
         f"{flag} is not a text file", "give a table of text in UTF-8, or its true file ending"
     )
