@@ -106,7 +106,7 @@ def read_frame(source: str | bytes, flag: str, texts: Collection[str] = ()) -> F
     import pandas as pd  # noqa: PLC0415, which takes half a second
 
     parts = [_read_text(source, flag)] if isinstance(source, bytes) else _read_parts(source, flag)
-    if not parts:
+    if not sum(len(part.frame) for part in parts):
         raise UserError(f"{flag} contains no examples", "give a row for each example")
     frame = parts[0].frame
     if len(parts) > 1:
@@ -318,7 +318,7 @@ def _parts_in(folder: str) -> list[str]:
 
 
 def _read_parts(path: str, flag: str) -> list[_Part]:
-    """Reads the files of a table that have rows.
+    """Reads the files of a table, without those that have no rows.
 
     Raises:
       UserError: If there are none, or they have different columns.
@@ -344,14 +344,12 @@ def _read_parts(path: str, flag: str) -> list[_Part]:
         with reading(where), tf.io.gfile.GFile(each, "rb") as file:
             content = file.read()
         part = reader(content, where)
-        if not len(part.frame):
-            continue
-        if parts and _form(part) != _form(parts[0]):
+        if parts and len(part.frame) and _form(part) != _form(parts[0]):
             raise UserError(
                 f"{where} has other columns than the files before it",
                 "give files with the same names of columns in the same order",
             )
-        parts.append(part)
+        parts += [part] if len(part.frame) else []
     return parts
 
 
@@ -588,32 +586,37 @@ def _find_separator(lines: Sequence[str], flag: str) -> str:
 def _find_names(rows: Sequence[Sequence[str]]) -> tuple[list[str], bool, list[str]]:
     """Returns the names of columns, whether the first row contains them, and what was guessed.
 
-    It does, unless all its cells are numbers, or there are numbers above numbers and nowhere a text
-    above numbers. The names 0, 1, 2, ... are those that pandas gives to the columns of an array.
+    It does if it contains the name of a label or a text above numbers, or no number above numbers.
     """
     if not rows:
         return [], False, []
-    first, others = [cell.strip() for cell in rows[0]], rows[1:]
-    plain = [f"column {place + 1}" for place in range(len(first))]
+    first = [cell.strip() for cell in rows[0]]
+    below = [[cell.strip() for cell in column] for column in zip(*rows[1:], strict=True)]
+    are_numbers = [all(map(_is_value, column)) for column in below]
+    above = [cell for cell, are in zip(first, are_numbers, strict=False) if are]
     if all(map(_is_value, first)):
-        is_index = first[0] == ""
-        counted = first[is_index:] == [str(place) for place in range(len(first) - is_index)]
-        has_reals = any("." in cell and _is_value(cell) for row in others for cell in row)
-        if counted and (is_index or has_reals or len(first) > 2):
-            return first, True, ["the first line is taken for names, not an example"]
-        return plain, False, []
-    columns = zip(*others, strict=True)
-    above = [
-        cell
-        for cell, column in zip(first, columns, strict=False)
-        if all(map(_is_value, column)) and any(map(str.strip, column))
-    ]
-    is_named = any(cell.lower() in LABEL_NAMES for cell in first)
-    is_named |= any(not _is_value(cell) for cell in above)
-    if not is_named and any(above):
-        return plain, False, ["the first line is taken for an example, not names"]
-    guessed = not is_named and bool(others)
-    return first, True, ["the first line is taken for names, not an example"] * guessed
+        is_header = _are_written_by_pandas(first, below)
+        is_sure = not is_header and all(are_numbers)
+    else:
+        is_sure = any(cell.lower() in LABEL_NAMES for cell in first)
+        is_sure |= not below or not all(map(_is_value, above))
+        is_header = is_sure or not any(above)
+    taken = "names, not an example" if is_header else "an example, not names"
+    names = first if is_header else [f"column {place + 1}" for place in range(len(first))]
+    return names, is_header, [] if is_sure else [f"the first line is taken for {taken}"]
+
+
+def _are_written_by_pandas(first: Sequence[str], below: Sequence[Sequence[str]]) -> bool:
+    """Returns whether numbers are the names 0, 1, 2, ... of an array, or names next to an index."""
+    if first[0] == "" and len(first) > 1 and below:
+        index = below[0]
+        return any(map(_is_counted, (first[1:], index))) or not all(map(_is_value, index))
+    has_reals = any("." in cell and _is_value(cell) for column in below for cell in column)
+    return _is_counted(first) and (has_reals or len(first) > 2)
+
+
+def _is_counted(cells: Sequence[str]) -> bool:
+    return list(cells) == [str(place) for place in range(len(cells))]
 
 
 def _is_value(cell: str) -> bool:
