@@ -15,12 +15,13 @@ import functools
 import gzip
 import io
 import itertools
+import math
 import posixpath
 import re
 import zipfile
 import zlib
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
 
@@ -145,19 +146,19 @@ def plain_frame(frame: pd.DataFrame, notes: Sequence[str] = ()) -> Frame:
 
 def restore_types(frame: pd.DataFrame, types: dict[str, str]) -> pd.DataFrame:
     """Returns rows with the types that their columns had before `plain_frame`."""
-    convert: dict[str, Callable[[pd.Series], pd.Series]] = {
-        "date": lambda column: column.dt.date.astype("object").where(column.notna(), None),
-        "decimal": lambda column: column.astype("object").map(
-            lambda number: decimal.Decimal(str(number)), na_action="ignore"
-        ),
-    }
-    return frame.assign(
-        **{
-            name: convert[was](frame[name]) if was in convert else frame[name].astype(was)
-            for name, was in types.items()
-            if name in frame
-        }
-    )
+    import pandas as pd  # noqa: PLC0415
+
+    found = {}
+    for name in types.keys() & {*frame}:
+        column, was = frame[name], types[name]
+        if was == "date":
+            found[name] = column.dt.date.astype("object").where(column.notna(), None)
+        elif was == "decimal":
+            numbers = [None if math.isnan(each) else decimal.Decimal(str(each)) for each in column]
+            found[name] = pd.Series(numbers, column.index, "object")
+        else:
+            found[name] = column.astype(was)
+    return frame.assign(**found)
 
 
 def require_package(package: str, flag: str) -> None:
@@ -234,15 +235,13 @@ def _plain(column: pd.Series) -> tuple[pd.Series, str | None]:
 def _of_arrow(table: pa.Table) -> pd.DataFrame:
     """Returns a table of pyarrow, of which integers and booleans with missing values stay exact."""
     import pandas as pd  # noqa: PLC0415
-    import pyarrow as pa  # noqa: PLC0415
 
     names = [f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)]
-    nullable = {
-        getattr(pa, name)(): pd.api.types.pandas_dtype(name.replace("i", "I").replace("u", "U"))
-        for name in names
+    nullable: dict[str, Any] = {
+        name: pd.api.types.pandas_dtype(name.replace("i", "I").replace("u", "U")) for name in names
     }
-    nullable[pa.bool_()] = pd.BooleanDtype()
-    frame = table.to_pandas(types_mapper=nullable.get)
+    nullable["bool"] = pd.BooleanDtype()
+    frame = table.to_pandas(types_mapper=lambda kind: nullable.get(str(kind)))
     found = {
         place: column.astype(column.dtype.numpy_dtype)
         if column.dtype in nullable.values() and column.notna().all()
@@ -344,17 +343,14 @@ def _read_parts(path: str, flag: str) -> list[_Part]:
         with reading(where), tf.io.gfile.GFile(each, "rb") as file:
             content = file.read()
         part = reader(content, where)
-        if parts and len(part.frame) and _form(part) != _form(parts[0]):
+        columns = list(part.frame), part.separator
+        if parts and len(part.frame) and columns != (list(parts[0].frame), parts[0].separator):
             raise UserError(
                 f"{where} has other columns than the files before it",
                 "give files with the same names of columns in the same order",
             )
         parts += [part] if len(part.frame) else []
     return parts
-
-
-def _form(part: _Part) -> tuple[list[Hashable], str | None]:
-    return list(part.frame.columns), part.separator
 
 
 def _read_arrow(content: bytes, flag: str, *, is_parquet: bool) -> _Part:
