@@ -35,12 +35,13 @@ import numpy as np
 import tensorflow as tf
 
 from wgan_gp.config import DataSettings, DeviceSettings
-from wgan_gp.data import opened_data
-from wgan_gp.data.feed.pipeline import replica_batches
+from wgan_gp.data import feed
+from wgan_gp.data.datasets import Dataset
+from wgan_gp.data.feed import replica_batches
+from wgan_gp.data.sources.encoded import Encoded, Example
 from wgan_gp.data.sources.pictures.folder import find_source
-from wgan_gp.data.sources.source import Example, Source
 from wgan_gp.data.store.building import build
-from wgan_gp.data.store.opening import SourceReader
+from wgan_gp.data.store.opening import slow
 
 from . import outcome
 from .start import TO_FIRST_LOOP, seconds
@@ -102,7 +103,7 @@ def naive(folder: str, side: int) -> tf.data.Dataset:
     )
 
 
-class Levels(Source):
+class Levels(Encoded):
     """Random pictures, which need no decoding, for a store of any size."""
 
     class_names = None
@@ -131,11 +132,13 @@ class Levels(Source):
         raise NotImplementedError
 
 
-def ours(source: Source, limit: int, stores: str, noise: bool) -> tf.data.Dataset:
+def ours(source: Encoded, limit: int, stores: str, noise: bool) -> tf.data.Dataset:
     """Returns the batches of a run, in memory up to a number of bytes, or read from a store."""
     settings = DataSettings(data_cache=stores, dequantization=noise)
-    with mock.patch.object(opened_data, "MAX_CACHE_BYTES", limit):
-        data = SourceReader(source).open(settings, classes=0, devices=DeviceSettings())
+    with mock.patch.object(feed, "MAX_CACHE_BYTES", limit):
+        data = Dataset(slow(source, settings), settings, "none", DeviceSettings()).open(
+            batch_size=BATCH
+        )
     return replica_batches(data, tf.distribute.InputContext(), batch_size=BATCH, first_step=0)
 
 

@@ -28,7 +28,6 @@ from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
 from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
-from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.training.loop import replica_programs
 from wgan_gp.writers.writer import Writer
 
@@ -45,7 +44,7 @@ def make_updates(run: Run) -> Callable[[int], float]:
     critic_step, generator_step = replica_programs(
         make_step(config, state, spec, run.library), jit_compile=False
     )
-    real, labels = first_examples(run.data, config.batch_size)
+    real, labels = run.data.read(config.batch_size)
     zero = tf.constant(0, tf.int64)
 
     @tf.function

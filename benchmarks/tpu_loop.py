@@ -42,7 +42,7 @@ def compile_host_loop(program: LoopProgram, topology: topologies.Topology) -> di
     devices = compiler.slice_devices(topology)
     batch = program.batch_size // topology.replicas
     counter = tf.TensorSpec([], tf.int64)
-    real = tf.TensorSpec([batch, *program.data.example_shape])
+    real = tf.TensorSpec([batch, *program.data.format.shape])
     labels = tf.TensorSpec([batch], tf.int32)
 
     def measure(step: Callable, *specs: tf.TensorSpec) -> tuple[int, int, int]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
-from wgan_gp.data.feed.pipeline import without_autotune
+from wgan_gp.data.feed import without_autotune
 
 from .initial_state import InitialState, Weights
 from .work import Work

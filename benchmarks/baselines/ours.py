@@ -11,7 +11,7 @@ import losses
 from wgan_gp.app.build import make_state, make_step
 from wgan_gp.app.library import Library
 from wgan_gp.data.datasets import DataSpec
-from wgan_gp.data.feed.pipeline import without_autotune
+from wgan_gp.data.feed import without_autotune
 from wgan_gp.runtime.devices import connect
 from wgan_gp.runtime.randomness import RngStream, normal, uniform
 from wgan_gp.training.loop import make_host_loop

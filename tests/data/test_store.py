@@ -25,7 +25,7 @@ from wgan_gp.data import opened_data
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
 from wgan_gp.data.feed.pipeline_errors import user_error_of
-from wgan_gp.data.sources.arrays.npy_files import Shards, open_npy
+from wgan_gp.data.sources.npy import Shards, open_npy
 from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.store import building, cache, opening, store
 from wgan_gp.errors import UserError

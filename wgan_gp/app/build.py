@@ -12,9 +12,8 @@ import tensorflow as tf
 
 from .. import losses
 from ..config import Config, ObjectiveSettings
-from ..data.feed.loop_input import LoopInput, is_resident, open_loop_input
-from ..data.feed.pipeline import distributed_batches
-from ..data.opened_data import InMemoryData, StreamedData
+from ..data.feed import Examples, distributed_batches
+from ..data.loop_input import LoopInput, is_resident, open_loop_input
 from ..data.spec import DataSpec
 from ..data.tables.table import Table
 from ..errors import UserError
@@ -178,7 +177,7 @@ def _class_weights(weight: float) -> dict[str, float]:
 def make_loop(
     config: Config,
     devices: Devices,
-    data: InMemoryData | StreamedData,
+    data: Examples,
     step: ReplicaStep,
     reduce_over_replicas: ReduceOverReplicas,
 ) -> tuple[TrainLoop, Callable[[int], Iterator]]:
@@ -241,7 +240,7 @@ def is_faster_with_xla(config: Config, state: TrainState) -> bool:
 
 
 def _make_pjrt_loop(
-    config: Config, devices: Devices, data: InMemoryData | StreamedData, step: ReplicaStep
+    config: Config, devices: Devices, data: Examples, step: ReplicaStep
 ) -> tuple[TrainLoop, Callable[[int], Iterator]]:
     from ..pjrt.loop import PjrtLoop  # noqa: PLC0415
     from ..pjrt.slice_strategy import SliceStrategy  # noqa: PLC0415
@@ -251,9 +250,7 @@ def _make_pjrt_loop(
     return loop, functools.partial(loop.batches, data)
 
 
-def open_input(
-    config: Config, data: InMemoryData | StreamedData, strategy: tf.distribute.Strategy
-) -> LoopInput:
+def open_input(config: Config, data: Examples, strategy: tf.distribute.Strategy) -> LoopInput:
     """Returns the input of a loop that runs on the devices; see `open_loop_input`."""
     return open_loop_input(
         data,

@@ -6,7 +6,7 @@ from absl import logging
 
 from ..config import Config
 from ..data.datasets import Dataset
-from ..data.feed.loop_input import is_resident
+from ..data.loop_input import is_resident
 from ..pjrt.slice_strategy import SliceStrategy
 from ..run_directory.directory import RunDirectory
 from ..runtime.cluster import SINGLE_PROCESS

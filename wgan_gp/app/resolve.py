@@ -44,21 +44,29 @@ def resolve(
         --mode=compile or the compiler is not installed.
     """
     extensions.check(config)
-    if dataset is None:
-        dataset = find_dataset(
-            config, conditioning=config.conditioning, devices=config, function=dataset_function
+
+    def find(**changes: Any) -> Dataset:
+        settings: Any = dataclasses.replace(config, **changes)
+        function = dataset_function
+        return find_dataset(
+            settings, conditioning=config.conditioning, devices=config, function=function
         )
+
+    dataset = dataset or find()
     if config.holdout is None:
         needs_held_out = config.augment == "ada" and not dataset.has_held_out
         config = dataclasses.replace(config, holdout=_ADA_HOLDOUT if needs_held_out else 0.0)
         if needs_held_out:
-            dataset = dataset.with_settings(holdout=_ADA_HOLDOUT)
-    dataset = _with_usable_size(config, dataset, models)
+            dataset = find(holdout=_ADA_HOLDOUT)
+    if _needs_square(config, dataset, models):
+        dataset = find(image_size=dataset.source.square_side, holdout=config.holdout)
     shape = dataset.spec.example_shape
-    critic, generator = check_networks(config, dataset.spec, models, resizable=dataset.resizable)
+    critic, generator = check_networks(
+        config, dataset.spec, models, resizable=dataset.source.resizable
+    )
     check_requirements(config, {"data": KINDS[len(shape)]})
     config.check_feature_extractor(KINDS[len(shape)], shorten(config.dataset))
-    usable = usable_metrics(kinds_of_metrics(config, len(shape)))
+    usable = usable_metrics(kinds_of_metrics(config, dataset.spec))
     config.check_ranking(usable, f" of --dataset={shorten(config.dataset)}")
     if config.mode == "compile":
         config.check_replicas(topologies.find(config.compile_topology).replicas)
@@ -80,18 +88,13 @@ def resolve(
     return resolved, dataset
 
 
-def kinds_of_metrics(config: Config, rank: int) -> list[str]:
-    """Returns the kinds of metrics that evaluations of a run may contain; see `kinds_of_data`.
-
-    Args:
-      config: The configuration.
-      rank: The number of axes of an example.
-    """
+def kinds_of_metrics(config: Config, spec: DataSpec) -> list[str]:
+    """Returns the kinds of metrics that evaluations of a run may contain; see `kinds_of_data`."""
     return kinds_of_data(
-        rank,
+        len(spec.example_shape),
         built_in=config.dataset in BUILT_IN,
         feature_extractor=config.feature_extractor,
-        is_typed=config.column_types is not None,
+        is_table=spec.table is not None,
     )
 
 
@@ -117,19 +120,19 @@ def check_keras() -> None:
         )
 
 
-def _with_usable_size(config: Config, dataset: Dataset, models: Registry) -> Dataset:
-    """Returns a dataset whose default size is one that the networks support.
+def _needs_square(config: Config, dataset: Dataset, models: Registry) -> bool:
+    """Returns True if the default size is the central square of images.
 
-    If they do not support the rectangle of the images, the default is the central square.
+    Otherwise the networks support their rectangle.
     """
-    shape, side = dataset.spec.example_shape, dataset.square_side
+    shape, side = dataset.spec.example_shape, dataset.source.square_side
     if side is None or config.image_size is not None or shape[0] == shape[1]:
-        return dataset
+        return False
     try:
         check_networks(config, dataset.spec, models)
     except UserError:
-        return dataset.with_settings(image_size=side)
-    return dataset
+        return True
+    return False
 
 
 def check_networks(

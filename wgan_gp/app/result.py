@@ -13,7 +13,6 @@ import tensorflow as tf
 
 from .. import losses
 from ..data.spec import DataSpec
-from ..data.tables.table import Table
 from ..inference import export
 from ..inference.sampling import Sampler
 from ..inference.scoring import Scorer
@@ -89,14 +88,8 @@ class Result(TrainedNetworks):
         return Scorer(run.sampler, run.state.critic, score, labeled_critic=labeled)
 
     def _as_given(self, samples: Any, count: int, label: int | None, conditions: Any) -> Any:
-        dataset, sampler, units = self.run.dataset, self.sampler, self.spec.units
-        if isinstance(units, Table):
-            return dataset.with_given_columns(samples)
-        if units is None:
-            return samples
-        _, labels = sampler.noise(count, label, conditions=conditions)
-        used = None if sampler.conditions is None else sampler.conditions_of(count, conditions)
-        return dataset.as_given(samples, labels if sampler.classes else None, used)
+        columns = self.run.dataset.source.columns
+        return samples if columns is None else samples.set_axis(columns, axis=1)
 
     def evaluate(self) -> Mapping[str, float]:
         """Returns the metrics of --mode=evaluate, by tag, such as "evaluation/fid".
@@ -122,7 +115,7 @@ class Result(TrainedNetworks):
         config = dataclasses.replace(
             run.config, restore_from=None, restore=None, checkpoint="latest"
         )
-        spec, size = run.dataset.spec, run.dataset.count(run.data.size)
+        spec, size = run.dataset.spec, run.dataset.count(run.data)
         saved = saved_run.SavedRun(config, run.directory, spec, run.library, size)
         restored = saved_run.RestoredRun(run.state, run.sampler, self.iteration)
         # The variables of an export must not be distributed.

@@ -7,7 +7,7 @@ import typing
 
 from ..config import Config
 from ..data.datasets import Dataset
-from ..data.opened_data import InMemoryData, StreamedData
+from ..data.feed import Examples
 from ..inference.sampling import Sampler
 from ..run_directory.directory import RunDirectory
 from ..runtime.devices import Devices
@@ -43,7 +43,7 @@ class Run:
     library: Library
     devices: Devices
     dataset: Dataset
-    data: InMemoryData | StreamedData
+    data: Examples
     state: TrainState
     checkpoints: Checkpoints
     sampler: Sampler

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from ..config import PYTHON, Config
-from ..data.feed.pipeline_errors import user_error_of
+from ..data.pipeline_errors import user_error_of
 from ..errors import UserError, reason
 from ..runtime.cluster import Cluster, find_cluster, lost_peer
 from .user_code.loading import is_reference

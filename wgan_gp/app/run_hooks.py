@@ -206,7 +206,7 @@ class SampleHook(WritingHook):
         super().__init__(run, run.config.sample_interval)
         self._writer = writer
         self._data = run.data
-        if run.dataset.table is not None and run.sampler.classes:
+        if run.dataset.spec.table is not None and run.sampler.classes:
             # A conditional run is trained on rows with rare categories more often.
             self._data = run.dataset.open(batch_size=run.config.batch_size, plain=True)
         self._sample_images = make_sample_images(run.sampler, self._data, run.dataset.spec.units)

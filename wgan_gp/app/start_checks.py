@@ -11,8 +11,7 @@ from absl import logging
 
 from .. import losses
 from ..config import GRADIENT_PENALTIES, PYTHON, Config, as_text, unmet
-from ..data.feed.pipeline import first_examples
-from ..data.opened_data import InMemoryData, StreamedData
+from ..data.feed import Examples
 from ..data.spec import KINDS, DataSpec
 from ..errors import UserError
 from ..runtime.devices import Devices
@@ -78,7 +77,7 @@ def check_user_code(
     devices: Devices,
     spec: DataSpec,
     library: Library,
-    data: InMemoryData | StreamedData | None = None,
+    data: Examples | None = None,
 ) -> None:
     """Checks the networks and the objective of the user, on networks that are not trained.
 
@@ -182,9 +181,7 @@ def _score(critic: Any, config: Config, labels: tf.Tensor) -> Callable[[tf.Tenso
     return bind_labels(critic, labels if config.critic_takes_labels else None, training=True)
 
 
-def _first_examples(
-    config: Config, data: InMemoryData | StreamedData
-) -> tuple[tf.Tensor, tf.Tensor]:
+def _first_examples(config: Config, data: Examples) -> tuple[tf.Tensor, tf.Tensor]:
     """Returns examples, whole groups of --minibatch_stddev, and their labels."""
     group = config.group_size
-    return first_examples(data, max(min(_EXAMPLES, config.batch_size) // group, 2) * group)
+    return data.read(max(min(_EXAMPLES, config.batch_size) // group, 2) * group)

@@ -15,8 +15,7 @@ from ..config import Config, settings_with
 from ..config.ranking import MINIMIZED
 from ..data.data_record import DataRecord, check_data, use_record
 from ..data.datasets import Dataset
-from ..data.feed.pipeline import distributed_batches
-from ..data.opened_data import InMemoryData, StreamedData
+from ..data.feed import Examples, distributed_batches
 from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..runtime.cluster import find_cluster
@@ -97,9 +96,9 @@ def train(
     with explaining_errors(config):
         run = open_run(config, dataset, library, directory, devices)
         trainer = make_trainer(run, writers=writers, named=named, hooks=hooks)
-        logging.info(f"note: {run.dataset.describe(run.data.size)}")
-        if run.dataset.table is not None:
-            logging.info(run.dataset.table.describe())
+        logging.info(f"note: {run.dataset.describe(run.data)}")
+        if (table := run.dataset.spec.table) is not None:
+            logging.info(table.describe())
         logging.info(f"training on {run.devices.describe()}")
         if run.devices.platform == "TPU":
             warn_of_padding(run)
@@ -129,7 +128,7 @@ def make_trainer(
     """
     config, is_chief = run.config, run.devices.cluster.is_chief
     check_critic(run)
-    record = DataRecord.of(run.dataset, run.dataset.count(run.data.size))
+    record = DataRecord.of(run.dataset, run.dataset.count(run.data))
     if is_chief:
         if run.directory.checked != config:  # `train` does it before it connects to the devices
             check_resume(run.directory, config)
@@ -212,7 +211,7 @@ def _claim(run: Run, record: DataRecord, newest: int) -> None:
 def make_probe(run: Run, step: ReplicaStep) -> CriticProbe:
     """Returns the probe of the critic on the training data and the held-out data, if any."""
 
-    def from_the_beginning(data: InMemoryData | StreamedData) -> Callable[[], Iterator]:
+    def from_the_beginning(data: Examples) -> Callable[[], Iterator]:
         return functools.partial(
             distributed_batches, data, run.devices.strategy, 0, batch_size=run.config.batch_size
         )
@@ -241,7 +240,7 @@ def compared_metrics(run: Run) -> list[str]:
     config = run.config
     if not config.evaluate_interval:
         return []
-    kind, *_ = kinds_of_metrics(config, len(run.dataset.spec.example_shape))
+    kind, *_ = kinds_of_metrics(config, run.dataset.spec)
     named = [config.keep_best, config.patience and config.patience[0], *MINIMIZED[kind][:2]]
     return [f"evaluation/{name}" for name in dict.fromkeys(named) if name]
 

@@ -105,10 +105,10 @@ class DataSettings(Seeded):
         "Names of columns of a table whose numbers are the condition of each example, separated by "
         "commas (docs/conditions.md).",
     )
-    column_types: str | None = _setting(
-        None,
-        "Read a table with texts, dates and missing values: auto finds the type of each column, "
-        "and a JSON file gives those of some (docs/tables.md). Default: all columns are numbers.",
+    column_types: str = _setting(
+        "auto",
+        "Types of the columns of a table, such as numbers, categories and dates: auto finds that "
+        "of each column, and a JSON file gives those of some (docs/tables.md).",
         path=True,
         of_run=("auto",),
         per_process=False,

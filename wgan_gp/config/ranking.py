@@ -39,7 +39,7 @@ def is_maximized(metric: str) -> bool:
 
 
 def kinds_of_data(
-    rank: int, *, built_in: bool, feature_extractor: str | None, is_typed: bool = False
+    rank: int, *, built_in: bool, feature_extractor: str | None, is_table: bool = False
 ) -> list[str]:
     """Returns the kinds of metrics that evaluations may contain, the most likely one first.
 
@@ -47,9 +47,9 @@ def kinds_of_data(
       rank: The number of axes of an example.
       built_in: Whether the dataset is built in.
       feature_extractor: The value of --feature_extractor.
-      is_typed: Whether the data is a typed table.
+      is_table: Whether the data is a table.
     """
-    if is_typed:
+    if is_table:
         return ["tables"]
     if rank != 3 or feature_extractor == "none":
         return ["points" if rank == 1 and built_in else "arrays"]

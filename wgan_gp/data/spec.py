@@ -23,11 +23,6 @@ _LABELS = 2**14  # of a typed table, in the programs that draw from them
 _SHOWN = 5  # names of features or classes in a line
 
 
-def is_normalized(example_shape: tuple[int, ...]) -> bool:
-    """Returns True for data without a scaling that is in [-1, 1]: images, volumes, not points."""
-    return len(example_shape) >= 3
-
-
 def names_of_numbers(count: int) -> tuple[str, ...]:
     """Returns the names of `count` classes that have no other names: "0", "1", ..."""
     return tuple(map(str, range(count)))
@@ -97,23 +92,16 @@ class DataSpec:
         """
         return size if self.table is None else size + self.table.noise_size
 
-    def describe(
-        self,
-        size: int | None,
-        label_column: str | None = None,
-        condition_names: Sequence[str] = (),
-    ) -> str:
+    def describe(self, size: int | None) -> str:
         """Returns what a user should see of the data, in one line.
 
         Args:
-          size: The number of examples; None if they are generated.
-          label_column: The column of a table that contains the labels, or None.
-          condition_names: The columns of a table that contain conditions.
+          size: The number of examples; None if they are endless.
         """
+        examples = "examples" if size is None else count_of(size, "example")
         if self.table is not None:
             columns = count_of(len(self.table.names), "column")
-            found = "examples" if size is None else count_of(size, "example")
-            return f"{found} of {columns}, {count_of(self.table.size, 'feature')} in all"
+            return f"{examples} of {columns}, {count_of(self.table.size, 'feature')} in all"
         *sides, last = self.example_shape
         names = None if self.scaling is None else self.scaling.names
         kinds = {
@@ -122,17 +110,12 @@ class DataSpec:
             2: f"{'x'.join(map(str, sides))} pixels and {count_of(last, 'channel')}",
             3: f"{'x'.join(map(str, sides))} voxels and {count_of(last, 'channel')}",
         }
-        found = "examples" if size is None else count_of(size, "example")
-        parts = [f"{found} of {kinds[len(sides)]}"]
+        parts = [f"{examples} of {kinds[len(sides)]}"]
         if names is not None:
             parts[0] += f" ({_list(names)})"
         if self.class_names is not None:
-            classes = f"{count_of(len(self.class_names), 'class')} ({_list(self.class_names)})"
-            parts.append(f"{classes} from column {label_column}" if label_column else classes)
-        if condition_names:
-            found = count_of(len(condition_names), "condition")
-            parts.append(f"{found} ({_list(condition_names)})")
-        elif self.conditions is not None:
+            parts.append(f"{count_of(len(self.class_names), 'class')} ({_list(self.class_names)})")
+        if self.conditions is not None:
             parts.append(f"conditions of {count_of(self.conditions.size, 'number')}")
         return ", ".join(parts)
 

@@ -109,7 +109,7 @@ def _choose_evaluator(
         return TypedTableEvaluator(count, sampler, examples, spec.table)
     if name == NO_EXTRACTOR or (name is None and not _are_pictures(examples.dataset)):
         evaluator = SignalEvaluator if rank == 2 else TableEvaluator
-        names = getattr(examples.dataset, "names", None)
+        names = None if spec.scaling is None else spec.scaling.names
         return evaluator(count, sampler, examples, restore=_restore(examples.dataset), names=names)
     cache = ArrayCache(folder)
     extractor = make_extractor(name, strategy, examples, cache)
@@ -118,7 +118,7 @@ def _choose_evaluator(
 
 def _with_all_conditions(sampler: Sampler, dataset: Dataset) -> Sampler:
     """Returns a sampler for the conditions of the data, of which a saved run knows only a few."""
-    conditions = getattr(dataset, "conditions", None)
+    conditions = dataset.source.spec.conditions
     if conditions is None or sampler.conditions is None:
         return sampler
     return sampler.with_conditions(conditions)
@@ -138,7 +138,7 @@ def _are_pictures(dataset: Dataset) -> bool:
 
 def _restore(dataset: Dataset) -> tuple[Restore, Restore] | None:
     """Returns the functions that give samples and real examples the units of the data."""
-    spec, scaling = dataset.spec, getattr(dataset, "scaling", None)
+    spec, scaling = dataset.spec, dataset.spec.scaling
     if scaling is not None:
         return scaling.restore, scaling.restore
     # Volumes without levels are data of Python, which are real numbers.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import dataclasses
 import hashlib
 import io
 import posixpath
@@ -18,9 +16,8 @@ import tqdm
 from absl import logging
 
 from ..config import DataSettings, image_size_of, settings_with
+from ..data import feed
 from ..data.datasets import Dataset
-from ..data.feed.pipeline import distributed_batches
-from ..data.opened_data import InMemoryData, StreamedData
 from ..errors import UserError, reason
 from ..run_directory.files import read_file, write_atomic
 from ..run_directory.json_files import digest
@@ -97,12 +94,12 @@ class Examples:
             self._content_hashes[count] = content.hexdigest()
 
     def _batches_of(
-        self, data: InMemoryData | StreamedData, count: int | None, title: str
+        self, data: feed.Examples, count: int | None, title: str
     ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the first `count` examples and labels of opened data; see `batches`."""
         size = self.batch_size
         total = data.available(count or data.size or _MOST_STREAMED)
-        batches = distributed_batches(data, self._strategy, 0, batch_size=size)
+        batches = feed.distributed_batches(data, self._strategy, 0, batch_size=size)
         for first in with_progress_bar(range(0, total, size), title):
             gathered = (self._strategy.gather(part, axis=0).numpy() for part in next(batches))
             examples, labels = (part[: total - first] for part in gathered)
@@ -119,11 +116,7 @@ class Examples:
         Raises:
           UserError: If the held-out data cannot be read.
         """
-        plain = copy.copy(self.dataset)
-        plain.settings = dataclasses.replace(
-            plain.settings, dequantization=False, random_flips=False
-        )
-        data = plain.open_held_out()
+        data = self.dataset.open_held_out(plain=True)
         if data is None:
             return None
         examples, labels = zip(*self._batches_of(data, count, "held-out examples"), strict=True)

@@ -8,8 +8,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from ..data.feed.pipeline import first_examples
-from ..data.opened_data import InMemoryData, StreamedData
+from ..data.feed import Examples
 from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
 from ..data.tables.table import Table
@@ -128,7 +127,7 @@ def column_conditions(sampler: Sampler, columns: int) -> np.ndarray | None:
 
 def make_sample_images(
     sampler: Sampler,
-    data: InMemoryData | StreamedData,
+    data: Examples,
     units: Scaling | Table | Pixels | None = None,
 ) -> Callable[[], dict[str, np.ndarray]]:
     """Returns a function that draws samples from fixed noise: () -> uint8 images, by tag.
@@ -138,8 +137,8 @@ def make_sample_images(
       data: The training data, which sets the scales of plots.
       units: See `overview`.
     """
-    rank = len(data.example_shape)
-    needs_no_scale = _is_bounded(units) and _is_gray_or_color(data.example_shape)
+    rank = len(data.format.shape)
+    needs_no_scale = _is_bounded(units) and _is_gray_or_color(data.format.shape)
     real = None if needs_no_scale else _first_for_plots(data)
     draw = functools.partial(overview, real=real, units=units)
 
@@ -176,7 +175,7 @@ def _rows(rank: int) -> int:
 
 
 def real_images(
-    data: InMemoryData | StreamedData, units: Scaling | Table | Pixels | None = None
+    data: Examples, units: Scaling | Table | Pixels | None = None
 ) -> dict[str, np.ndarray]:
     """Returns a grid of the first real images or signals, by tag, or nothing for points and tables.
 
@@ -186,18 +185,18 @@ def real_images(
       data: The training data.
       units: See `overview`.
     """
-    rank = len(data.example_shape)
+    rank = len(data.format.shape)
     if rank == 1:
         return {}
     rows = _rows(rank)
-    examples = first_examples(data, rows**2)[0].numpy()
+    examples = data.read(rows**2)[0].numpy()
     return {"real": overview(examples, rows, units=units)}
 
 
-def _first_for_plots(data: InMemoryData | StreamedData) -> np.ndarray:
+def _first_for_plots(data: Examples) -> np.ndarray:
     """Returns the first examples of training: each at most once, unless there are few points."""
-    shape = data.example_shape
+    shape = data.format.shape
     count = max(GRID_SIDE**2, min(PLOT_POINTS, MAX_PLOT_VALUES // math.prod(shape)))
     if shape != (2,):
         count = data.available(count)
-    return first_examples(data, count)[0].numpy()
+    return data.read(count)[0].numpy()

@@ -16,8 +16,8 @@ import pandas as pd
 import tensorflow as tf
 
 from ..data.scaling.pixels import NEAREST
-from ..data.sources.arrays.array_checks import check_shape
-from ..data.sources.python.user_arrays import as_arrays
+from ..data.sources.arrays import check_shape
+from ..data.sources.python import as_array
 from ..data.spec import DataSpec
 from ..errors import UserError
 from ..runtime.functions import function_on
@@ -255,21 +255,18 @@ def _normalized(spec: DataSpec, examples: Any) -> np.ndarray:
         spec.table.warn_of_range(examples, "examples")
         return spec.table.canonical(spec.table.encode(examples, "examples"))
     scaling = spec.scaling
-    if scaling is not None and scaling.names and isinstance(examples, pd.DataFrame):
-        if lacking := [name for name in scaling.names if name not in examples]:
-            raise UserError(f"examples lack the column {lacking[0]}", "add it")
-        examples = examples[list(scaling.names)]
-    if scaling is None:
-        array = as_arrays(examples, flag="examples").examples
-        check_shape("examples", array.shape, spec)
-        if array.dtype == np.float32:
-            return array
-        return (spec.pixels or NEAREST).normalize(tf.constant(array)).numpy()
-    array = np.asarray(examples)
+    array = as_array(examples, "examples")
+    if array.ndim == len(spec.example_shape) and spec.example_shape[-1] == 1:
+        array = array[..., None]  # gray images [N, H, W]
     if array.dtype.kind not in "fiub" or not array.size:
         raise UserError("examples are no numbers", "give an array [N, ...]")
     check_shape("examples", array.shape, spec)
-    normalized = scaling.normalize(tf.constant(array, tf.float64)).numpy()
+    if scaling is not None:
+        normalized = scaling.normalize(tf.constant(array, tf.float64)).numpy()
+    elif len(spec.example_shape) > 1 and array.dtype == np.uint8:
+        normalized = (spec.pixels or NEAREST).normalize(tf.constant(array)).numpy()
+    else:
+        normalized = array.astype(np.float32)
     if not np.isfinite(normalized).all():
         raise UserError(
             "examples contain NaN, infinity, or values that are too far from the training data",

@@ -15,9 +15,8 @@ from absl import logging
 from jax.experimental import multihost_utils
 from jax.sharding import NamedSharding, PartitionSpec
 
-from ..data.feed.loop_input import LoopInput
-from ..data.feed.pipeline import without_autotune
-from ..data.opened_data import InMemoryData, StreamedData
+from ..data.feed import Examples, without_autotune
+from ..data.loop_input import LoopInput
 from ..errors import UserError, reason
 from ..training.loop import DeviceStateLoop, LoopOutput, Totals, finish, initial_totals
 from ..training.step import ReplicaStep
@@ -70,7 +69,7 @@ class PjrtLoop(DeviceStateLoop):
         self._data: dict[int, jax.Array] | None = None  # resident examples, which do not change
         self._was_compared = False
 
-    def batches(self, data: InMemoryData | StreamedData, first_step: int) -> Iterator:
+    def batches(self, data: Examples, first_step: int) -> Iterator:
         """Returns an endless iterator over the input from a critic step on.
 
         The next loop starts with the values of the variables of TensorFlow.

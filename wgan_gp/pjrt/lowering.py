@@ -8,7 +8,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..data.feed.loop_input import LoopInput
+from ..data.loop_input import LoopInput
 from ..errors import UserError, reason
 from ..training.loop import replica_loop
 from ..training.step import ReplicaStep

@@ -6,8 +6,8 @@ import dataclasses
 
 import tensorflow as tf
 
-from ..data.feed.loop_input import LoopInput, is_stored, open_loop_input
-from ..data.opened_data import OpenedData
+from ..data.feed import Examples
+from ..data.loop_input import LoopInput, open_loop_input
 from ..pjrt import lowering
 from ..training.step import ReplicaStep
 
@@ -28,7 +28,7 @@ class LoopProgram:
 
     step: ReplicaStep
     strategy: tf.distribute.Strategy
-    data: OpenedData
+    data: Examples
     steps_per_loop: int
     resident: bool
 
@@ -47,7 +47,7 @@ class LoopProgram:
     @property
     def resident_bytes(self) -> int:
         """The size of the examples of a dataset in the memory of a device."""
-        return self.data.size * self.data.format.tpu_bytes if is_stored(self.data) else 0
+        return (self.data.size or 0) * self.data.format.tpu_bytes if self.data.held else 0
 
     def open_input(self) -> LoopInput:
         """Returns the input of the loop, whose examples need not have been read."""

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from ..data.feed.loop_input import LoopInput
+from ..data.loop_input import LoopInput
 from .objective import Terms, critic_term_intervals, tags_of
 from .step import ReplicaStep, replica_part
 

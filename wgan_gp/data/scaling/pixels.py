@@ -40,6 +40,12 @@ class Pixels:
             return (values + 0.5) * 2.0 ** (1 - self.bits) - 1
         return _without_noise(values, self.bits)
 
+    def normalize_stored(
+        self, settings: DataSettings, stored: tf.Tensor, first: tf.Tensor
+    ) -> tf.Tensor:
+        """Returns stored images as the networks see them; see the function `normalize`."""
+        return normalize(settings, stored, first, bits=self.bits)
+
     def restore_tensor(self, samples: tf.Tensor) -> tf.Tensor:
         """Returns the levels of samples, integers of the same shape in float32."""
         if self.dequantized:

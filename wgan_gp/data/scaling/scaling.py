@@ -12,6 +12,7 @@ import tensorflow as tf
 
 from ...config import DataSettings
 from .dequantization import MOST_LEVELS, normalize_levels, to_levels
+from .pixels import flip
 from .precision import needs_float64
 from .whitening import Whitening
 
@@ -122,7 +123,12 @@ class Scaling:
         is_inside = (numbers >= limits[0]) & (numbers <= limits[1])
         return bool((is_inside & (numbers == np.floor(numbers))).all())
 
-    def to_stored(self, examples: np.ndarray, *, get_noise: bool = True) -> np.ndarray:
+    def of_reals(self) -> Scaling:
+        """Returns the scaling for real numbers in the place of integers, which get no noise."""
+        offset = tuple(each - 0.5 for each in self.offset)  # the mean of the noise
+        return dataclasses.replace(self, offset=offset, dequantized=False)
+
+    def to_stored(self, examples: np.ndarray) -> np.ndarray:
         """Returns examples of the data as they are stored: uint8 or float32.
 
         Integers that are dequantized are stored by `dequantization.to_levels`, because the noise
@@ -130,13 +136,11 @@ class Scaling:
 
         Args:
           examples: `[N, ..., all features]`, of any numeric dtype.
-          get_noise: Whether they get noise if the data is dequantized.
         """
         examples = examples[..., self.used]
-        if self.dequantized and get_noise:
+        if self.dequantized:
             return to_levels(examples, self.offset)
-        values = examples.astype(np.float64) + 0.5 * self.dequantized  # the mean of the noise
-        return self._normalize(values).astype(np.float32)
+        return self._normalize(examples.astype(np.float64)).astype(np.float32)
 
     def normalize(self, examples: tf.Tensor) -> tf.Tensor:
         """Returns examples of the data as the networks see them, float32.
@@ -159,29 +163,29 @@ class Scaling:
     def normalize_stored(
         self, settings: DataSettings, stored: tf.Tensor, first: tf.Tensor
     ) -> tf.Tensor:
-        """Normalizes stored examples, with dequantization if configured.
+        """Normalizes stored examples, with dequantization and random flips if configured.
 
-        With 256 levels from 0 to 255, the result is that of `pixels.normalize`.
+        With 256 levels from 0 to 255, the result is that of `Pixels`.
 
         Args:
-          settings: The seed and --dequantization.
+          settings: The seed, --dequantization and --random_flips.
           stored: `[B, ...]` as in `to_stored`.
           first: The position of the first example, scalar int64.
 
         Returns:
           `[B, ...]` float32.
         """
-        if not self.dequantized:
-            return stored
-        offset = np.array(self.offset)
-        return normalize_levels(
-            settings,
-            stored,
-            first,
-            offset=offset,
-            scale=np.array(self.scale),
-            largest=np.ceil(np.maximum(offset - self.minimum, 1 - (offset - self.maximum))),
-        )
+        if self.dequantized:
+            offset = np.array(self.offset)
+            stored = normalize_levels(
+                settings,
+                stored,
+                first,
+                offset=offset,
+                scale=np.array(self.scale),
+                largest=np.ceil(np.maximum(offset - self.minimum, 1 - (offset - self.maximum))),
+            )
+        return flip(settings, stored, first) if stored.shape.rank >= 4 else stored
 
     def restore_tensor(self, samples: tf.Tensor) -> tf.Tensor:
         """Returns samples in the units of the data, with all its features, in `signature_dtype`.

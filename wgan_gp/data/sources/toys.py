@@ -4,6 +4,7 @@ A new point is generated at every position, so there are no epochs. The distribu
 shapes of the paper. The paper does not give coordinates; each function states the ones used here.
 """
 
+import dataclasses
 import math
 
 import numpy as np
@@ -11,7 +12,7 @@ import tensorflow as tf
 
 from ...config import DataSettings
 from ...runtime.randomness import RngStream, normal, uniform
-from ..opened_data import ExampleFormat, InMemoryData
+from ..source import Source
 
 # The standard deviation around each mode, for the distributions that have modes.
 DEVIATIONS = {"gaussians_25": 0.05, "gaussians_8": 0.02}
@@ -75,27 +76,18 @@ def mode_centers(dataset: str) -> np.ndarray:
     return draw(choice, tf.zeros([modes, 2])).numpy()
 
 
-class Points(InMemoryData):
-    """Points of one distribution; the point at position p is a function of (seed, p).
+def open_source(settings: DataSettings, source: Source) -> Source:
+    """Returns a source whose point at position p is a function of (seed, p).
 
     Args:
       settings: The name of the distribution and the seed.
-      example_shape: `(2,)`.
+      source: The source without points.
     """
+    function, modes = _DRAW[settings.dataset]
 
-    size = None
+    def draw(first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
+        choice = uniform(settings.seed, RngStream.DATA, step=0, first=first, count=count, size=1)
+        noise = normal(settings.seed, RngStream.DATA, step=1, first=first, count=count, size=2)
+        return function(choice, noise), tf.cast(modes * choice[:, 0], tf.int32)
 
-    def __init__(self, settings: DataSettings, example_shape: tuple[int, ...]):
-        self._draw, self._modes = _DRAW[settings.dataset]
-        self._seed = settings.seed
-        self.format = ExampleFormat(example_shape, tf.float32, lambda points, _: points)
-
-    def read_stored(self, first: tf.Tensor, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-        choice = uniform(self._seed, RngStream.DATA, step=0, first=first, count=count, size=1)
-        noise = normal(self._seed, RngStream.DATA, step=1, first=first, count=count, size=2)
-        return self._draw(choice, noise), tf.cast(self._modes * choice[:, 0], tf.int32)
-
-
-def open_data(settings: DataSettings, example_shape: tuple[int, ...]) -> Points:
-    """Opens the dataset."""
-    return Points(settings, example_shape)
+    return dataclasses.replace(source, draw=draw)

@@ -326,6 +326,10 @@ class Table:
             found[name] = kind.to_series(values, missing)
         return pd.DataFrame(found)
 
+    def normalize_stored(self, settings: Any, stored: Any, first: Any) -> Any:
+        """Returns stored examples, which are those that the networks see."""
+        return stored
+
     def numbers(self, examples: np.ndarray) -> np.ndarray:
         """Returns rows as numbers for plots, `[N, K]` float64, with NaN for missing values.
 

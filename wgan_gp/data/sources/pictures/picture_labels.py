@@ -13,8 +13,8 @@ from absl import logging
 
 from ....errors import UserError, printable, reason, shorten
 from ...frames import find_encoding, read_frame
+from ..encoded import Unreadable
 from ..labels import LABEL_NAMES, is_one_hot, number_labels
-from ..source import Unreadable
 from .file_trees import Folder, Zip
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.

@@ -21,7 +21,8 @@ from absl import logging
 
 from ....config import DataSettings
 from ....errors import UserError, reason, shorten
-from ..arrays.array_data import ArrayData
+
+ArrayData = Any
 from ..labels import number_labels
 from . import text_tables
 from .columns import NO_COLUMN, Columns, distinct_names

@@ -17,8 +17,8 @@ from typing import Any, BinaryIO, NamedTuple, Protocol
 import numpy as np
 import tensorflow as tf
 
-from ....errors import UserError, reason
-from ..listing import local_path
+from ...errors import UserError, reason
+from .listing import local_path
 
 CHUNK_BYTES = 2**24  # of the examples that are read at a time
 REMEDY = "give a .npy, .npz, .h5, .mat or .csv file, or a folder of arrays (docs/data.md)"

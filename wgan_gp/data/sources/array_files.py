@@ -1,4 +1,4 @@
-"""Opens files of arrays: .npy, .npz, .h5, .mat, tables, and folders of arrays."""
+"""Opens files of arrays: .npy, .npz, .h5, .mat, and folders of them."""
 
 from __future__ import annotations
 
@@ -12,14 +12,11 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ....config import DataSettings
-from ....errors import UserError
-from ..labels import LABEL_NAMES, number_labels
-from ..listing import check_path
-from ..tables import tables
-from .array_data import ArrayData
+from ...errors import UserError
+from .labels import LABEL_NAMES, number_labels
+from .listing import check_path
 from .named_arrays import NamedArrays, read_named
-from .npy_files import REMEDY, Rows, Shards, open_npy
+from .npy import REMEDY, Rows, Shards, open_npy
 
 _NAMED = (".npz", ".h5", ".hdf5", ".mat")
 ARRAYS = (".npy", *_NAMED)
@@ -28,42 +25,34 @@ _COMMON = ("labels", "conditions", "class_names")
 _PARALLEL = 16  # files of a folder, which may be in a bucket
 
 
-def open_arrays(
-    path: str, origin: str, settings: DataSettings | None = None, *, required: bool = True
-) -> ArrayData:
+def open_arrays(path: str, origin: str) -> dict[str, Any]:
     """Opens a file or a folder of arrays.
 
     Args:
-      path: A .npy, .npz, .h5, .hdf5 or .mat file, a table, or a folder of arrays. Of .npy files,
-        the examples are read as needed. The others are read whole.
+      path: A .npy, .npz, .h5, .hdf5 or .mat file, or a folder of them. Of .npy files, the examples
+        are read as needed. The others are read whole.
       origin: The flag that names it, with its value, for messages.
-      settings: The settings that name columns of tables; None for their defaults.
-      required: Whether a table must have the columns that the settings name.
+
+    Returns:
+      The fields of `arrays.ArrayData`.
 
     Raises:
       UserError: If it cannot be read as examples `[N, D]`, `[N, T, C]` or `[N, H, W, C]`.
     """
-    settings = settings or DataSettings()
     check_path(origin, path)
-    is_folder = tf.io.gfile.isdir(path)
-    if tables.is_table(path) and not is_folder and tf.io.gfile.exists(path):
-        return tables.open_table(path, origin, settings, required=required)
-    tables.refuse_columns(origin, settings)
-    if is_folder:
-        return array_data(origin, **_open_folder(path, origin)._asdict())
+    if tf.io.gfile.isdir(path):
+        return checked(origin, **_open_folder(path, origin)._asdict())
     if not tf.io.gfile.exists(path):
         raise UserError(f"{origin} does not exist", REMEDY)
     if not path.lower().endswith(ARRAYS):
-        raise UserError(
-            f"{origin} ends in none of {', '.join((*ARRAYS, *tables.SUFFIXES))}", REMEDY
-        )
+        raise UserError(f"{origin} ends in none of {', '.join((*ARRAYS, '.csv'))}", REMEDY)
     found = open_file(path, origin)
     if found.examples.dtype.names is not None:
         return _of_fields(found.examples[:], origin)
-    return array_data(origin, **found._asdict())
+    return checked(origin, **found._asdict())
 
 
-def array_data(
+def checked(
     origin: str,
     examples: Rows,
     labels: np.ndarray | None = None,
@@ -71,8 +60,8 @@ def array_data(
     class_names: Sequence[Any] | None = None,
     *,
     names: tuple[str, ...] | None = None,
-) -> ArrayData:
-    """Returns checked examples, with numbered labels or conditions.
+) -> dict[str, Any]:
+    """Returns checked examples, with numbered labels or conditions; see `open_arrays`.
 
     Labels that cannot be classes are left out with a note, because only some runs need labels.
 
@@ -99,7 +88,7 @@ def array_data(
                 f"{origin} contains {what} of shape {list(values.shape)} for {shape[0]} examples",
                 "give one to each example",
             )
-    data = ArrayData(examples, names=names)
+    found: dict[str, Any] = {"examples": examples, "names": names}
     if labels is not None:
         try:
             if class_names is not None:
@@ -108,10 +97,10 @@ def array_data(
         except UserError as error:
             logging.info(f"note: {error.what}: the labels are not used as classes")
         else:
-            data = data._replace(labels=numbers, class_names=found_names)
+            found |= {"labels": numbers, "class_names": found_names}
     if conditions is not None:
-        data = data._replace(conditions=check_conditions(conditions, origin))
-    return data
+        found["conditions"] = check_conditions(conditions, origin)
+    return found
 
 
 def check_conditions(conditions: np.ndarray, origin: str) -> np.ndarray:
@@ -224,7 +213,7 @@ def _record_of_store(path: str) -> dict[str, Any]:
     return record if is_valid else {**record, "class_names": None}
 
 
-def _of_fields(rows: np.ndarray, origin: str) -> ArrayData:
+def _of_fields(rows: np.ndarray, origin: str) -> dict[str, Any]:
     """Returns a structured array `[N]`, whose fields are the columns of a table."""
     columns = {name: rows[name] for name in rows.dtype.names or ()}
     if any(column.ndim != 1 for column in columns.values()):
@@ -235,4 +224,4 @@ def _of_fields(rows: np.ndarray, origin: str) -> ArrayData:
         if column.dtype.kind not in "fiub":
             raise UserError(f"{origin} contains {column.dtype} in {name}", "give numbers")
     examples = np.stack(list(columns.values()), axis=1) if columns else np.empty([len(rows), 0])
-    return array_data(origin, examples, labels, names=tuple(columns))
+    return checked(origin, examples, labels, names=tuple(columns))

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ....errors import UserError, shorten
-from ..listing import local_path
-from .npy_files import Rows, naming_file, read_header, reporting_damage
+from ...errors import UserError, shorten
+from .listing import local_path
+from .npy import Rows, naming_file, read_header, reporting_damage
 
 # Other names in use: of --mode=sample, of scikit-learn and MATLAB, and of Keras's files.
 _EXAMPLES = ("examples", "samples", "data", "images", "x", "x_train", "train_images")

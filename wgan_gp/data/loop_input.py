@@ -9,20 +9,12 @@ from __future__ import annotations
 
 import abc
 from collections.abc import Callable, Iterator
-from typing import Any, TypeGuard
+from typing import Any
 
 import tensorflow as tf
 
-from ..opened_data import (
-    MAX_CACHE_BYTES,
-    ExampleFormat,
-    InMemoryData,
-    OpenedData,
-    StoredData,
-    StreamedData,
-    UnreadData,
-)
-from .pipeline import distribute, own_indices, stored_batches, without_autotune
+from . import feed
+from .feed import ExampleFormat, Examples, distribute, own_places, stored_batches, without_autotune
 
 # The largest element of one replica, unless a single iteration needs more. The host and the device
 # each hold at most three elements for each replica: one in use and two that are prefetched.
@@ -75,7 +67,7 @@ class LoopInput(abc.ABC):
     @abc.abstractmethod
     def dataset(
         self,
-        data: InMemoryData | StreamedData,
+        data: Examples,
         context: tf.distribute.InputContext,
         first_step: int,
     ) -> tf.data.Dataset:
@@ -97,7 +89,7 @@ class LoopInput(abc.ABC):
 
     def distributed_elements(
         self,
-        data: InMemoryData | StreamedData,
+        data: Examples,
         strategy: tf.distribute.Strategy,
         first_step: int,
     ) -> Iterator:
@@ -162,12 +154,12 @@ class ResidentExamples(LoopInput):
 
     def dataset(
         self,
-        data: InMemoryData | StreamedData,
+        data: Examples,
         context: tf.distribute.InputContext,
         first_step: int,
     ) -> tf.data.Dataset:
-        assert isinstance(data, StoredData)
-        steps = own_indices(data, context, self.count, first_step)
+        assert data.held
+        steps = own_places(data, context, self.count, first_step)
         by_step = steps.batch(self.steps, drop_remainder=True)
         return by_step.map(
             lambda indices: tf.cast(tf.transpose(indices, [1, 0, 2]), tf.int32)
@@ -198,7 +190,7 @@ class StackedExamples(LoopInput):
 
     def dataset(
         self,
-        data: InMemoryData | StreamedData,
+        data: Examples,
         context: tf.distribute.InputContext,
         first_step: int,
     ) -> tf.data.Dataset:
@@ -218,7 +210,7 @@ class StackedExamples(LoopInput):
         return batches.batch(self.steps * local, drop_remainder=True).map(split).unbatch()
 
 
-def is_resident(data: OpenedData) -> bool:
+def is_resident(data: Examples) -> bool:
     """Returns True if the device loop should hold a dataset in the memory of each device.
 
     MAX_CACHE_BYTES is an eighth of the smallest memory of a TPU core.
@@ -226,16 +218,11 @@ def is_resident(data: OpenedData) -> bool:
     Args:
       data: The dataset, which need not have been read.
     """
-    return is_stored(data) and data.size * data.format.tpu_bytes <= MAX_CACHE_BYTES
-
-
-def is_stored(data: OpenedData) -> TypeGuard[StoredData | UnreadData]:
-    """Returns True if all examples of a dataset are held in memory once it is read."""
-    return isinstance(data, StoredData) or (isinstance(data, UnreadData) and data.in_memory)
+    return data.held and (data.size or 0) * data.format.tpu_bytes <= feed.MAX_CACHE_BYTES
 
 
 def open_loop_input(
-    data: OpenedData,
+    data: Examples,
     strategy: tf.distribute.Strategy,
     *,
     batch_size: int,
@@ -270,8 +257,7 @@ def open_loop_input(
     )
     sizes = {"steps": iterations * n_critic, "count": count}
     if resident:
-        assert is_stored(data)
-        return ResidentExamples(strategy, data.examples, data.labels, data.format, **sizes)
+        return ResidentExamples(strategy, *data.stored, data.format, **sizes)
     return StackedExamples(data.format, **sizes)
 
 

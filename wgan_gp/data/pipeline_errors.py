@@ -12,7 +12,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ...errors import UserError
+from ..errors import UserError
 
 _makers: list[Callable[..., UserError]] = []  # one for each check of the pipelines of this process
 _REPORT = re.compile(r"wgan_gp error (\d+) with \[([-\d ]*)\]")

@@ -1,1 +1,0 @@
-"""Feeds examples to the replicas: their order, and the batches of each loop."""

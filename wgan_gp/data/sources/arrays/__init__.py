@@ -1,1 +1,0 @@
-"""Arrays in files: .npy, .npz, .h5, .mat, and folders of them."""

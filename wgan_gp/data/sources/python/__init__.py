@@ -1,1 +1,0 @@
-"""Examples that a program passes from Python: arrays, DataFrames and tf.data streams."""

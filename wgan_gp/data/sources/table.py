@@ -1,0 +1,192 @@
+"""Tables as a source: rows of numbers, categories and dates, in files or DataFrames."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import tensorflow as tf
+
+from ...config import DataSettings
+from ...errors import UserError, reason, shorten
+from ..scaling.conditions import Conditions
+from ..source import Source, balanced_size, is_held_out
+from ..spec import DataSpec
+from ..tables.find_types import is_of_kind
+from ..tables.table import Table
+from .listing import check_path
+from .tables.columns import Columns
+from .tables.tables import column_names, is_table, names_of_index, open_frame, refuse_columns
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["find_source", "is_table", "refuse_columns", "source_of"]
+_TEXTS = ("object", "str", "string")  # the types of columns of texts in pandas
+AUTO = "auto"  # the value of --column_types without a file
+
+
+def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None) -> Source:
+    """Finds the table of `flag`, --data_dir or --test_data_dir; see `source_of`."""
+    path = str(settings.data_dir)
+    origin = f"{flag}={path}"
+    check_path(origin, path)
+    if not tf.io.gfile.exists(path):
+        raise UserError(f"{origin} does not exist", "check the path")
+    read = functools.partial(open_frame, path, origin)
+    texts = frozenset() if like is None or like.table is None else like.table.texts
+    frame, notes = read(texts)
+    return source_of(frame, settings, origin, notes, like, read)
+
+
+def source_of(
+    frame: pd.DataFrame,
+    settings: DataSettings,
+    origin: str,
+    notes: tuple[str, ...] = (),
+    like: DataSpec | None = None,
+    read: Callable[..., tuple[pd.DataFrame, tuple[str, ...]]] | None = None,
+) -> Source:
+    """Returns the source of a table.
+
+    Args:
+      frame: The rows.
+      settings: The settings of the data.
+      origin: The name of the data for messages.
+      notes: What was guessed of a file, in a few words each.
+      like: The training data, whose columns map rows to features; None for those of these rows.
+      read: Reads the file again, with texts in the columns of these names; None without a file.
+
+    Raises:
+      UserError: If the table cannot be trained on, or is not like the training data.
+    """
+    names = column_names(frame)
+    index = names_of_index(frame)
+    columns = Columns.of(names, len(names), origin, settings, required=True, index=index)
+    kept = sorted({*columns.features, *([] if columns.label is None else [columns.label])})
+    named = frame.set_axis(list(columns.names), axis=1).reset_index(drop=True)
+    rows = named.iloc[:, kept]
+    if not len(rows):
+        raise UserError(f"{origin} contains no examples", "give a row for each example")
+    trained_on = ~is_held_out(len(rows), settings.holdout)
+    kinds = read_column_types(settings.column_types)
+    if like is None or like.table is None:
+        target = None if columns.label is None else columns.names[columns.label]
+        table = Table.of(rows, origin, kinds, target=target, trained_on=trained_on)
+    else:
+        table = like.table
+        _check_kinds(table, kinds, settings)
+        others = {name for name, dtype in rows.dtypes.items() if str(dtype) not in _TEXTS}
+        if read is not None and table.texts & others:
+            # Such as the grades 9 to 12, if "other" is only in the training data.
+            again, notes = read(table.texts)
+            return source_of(again, settings, origin, notes, like)
+        # Held-out rows of the same table have much the same range.
+        table.warn_of_range(rows[trained_on], origin)
+    conditions = values = None
+    if columns.conditions:
+        values = _numbers(named.iloc[:, list(columns.conditions)], origin)
+        conditions = Conditions.of(values[trained_on], origin)
+        if like is not None and like.conditions is not None:
+            conditions = conditions.scaled_like(like.conditions, origin)
+    class_names = None if columns.conditions else table.label_names or None
+
+    def decode(_: Any) -> Source:
+        examples = table.encode(rows, origin, settings.seed)
+        labels = None if values is None or conditions is None else conditions.standardize(values)
+        if class_names:
+            labels = table.labels_of(examples)
+        return dataclasses.replace(source, read=examples.__getitem__, labels=labels)
+
+    source = Source(
+        origin,
+        DataSpec(
+            (table.size,), len(class_names or ()), False, conditions, class_names, table=table
+        ),
+        np.float32,
+        len(rows),
+        decode=decode,
+        count=lambda _: len(rows),
+        identity=functools.partial(_identity, named),
+        notes=(*notes, *columns.notes),
+        like=lambda spec: source_of(frame, settings, origin, notes, spec, read),
+        balanced=functools.partial(_balanced, table) if class_names else None,
+        columns=frame.columns[kept],
+    )
+    return source
+
+
+def _balanced(table: Table, examples: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the rows on which a conditional run trains, with their labels.
+
+    Rare categories are frequent among them: labels are drawn by `Table.draw_labels`, and a row for
+    each (training by sampling, arXiv:1907.00503, section 4.3).
+    """
+    labels = table.draw_labels(balanced_size(len(examples)), seed, is_balanced=True)
+    return table.draw_rows(examples, labels, seed), labels
+
+
+def _identity(frame: pd.DataFrame) -> dict[str, Any]:
+    content = hashlib.sha256(frame.to_csv(index=False).encode())
+    return {"examples": len(frame), "content": content.hexdigest()}
+
+
+def _numbers(frame: pd.DataFrame, origin: str) -> np.ndarray:
+    """Returns the columns of conditions, `[N, K]` float64.
+
+    Raises:
+      UserError: If a cell is no finite number.
+    """
+    import pandas as pd  # noqa: PLC0415
+
+    for name, column in frame.items():
+        numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
+        bad = np.flatnonzero(~np.isfinite(numbers))
+        if len(bad):
+            raise UserError(
+                f"{origin}: {shorten(repr(column.iloc[bad[0]]))} in row {bad[0]} of "
+                f"{shorten(str(name))!r}, a column of --condition_columns, is no number",
+                "leave such rows out; --conditioning=concatenation alone conditions on categories",
+            )
+    return frame.to_numpy(np.float64)
+
+
+def _check_kinds(table: Table, kinds: Mapping[str, Any], settings: DataSettings) -> None:
+    """Raises UserError if --column_types gives other types than a table has."""
+    types = dict(zip(table.names, table.types, strict=True))
+    other = [name for name, kind in kinds.items() if not is_of_kind(types.get(name), kind)]
+    if other:
+        raise UserError(
+            f"--column_types={settings.column_types} gives types to "
+            f"{shorten(', '.join(map(repr, other)))} that the run did not have at its beginning",
+            "give the file of its beginning, or use another --model_dir",
+        )
+
+
+def read_column_types(value: str | None) -> Mapping[str, Any]:
+    """Returns the kinds of columns, by name, in the file of --column_types.
+
+    Raises:
+      UserError: If it cannot be read.
+    """
+    if value in (None, AUTO):
+        return {}
+    flag = f"--column_types={shorten(str(value))}"
+    try:
+        with tf.io.gfile.GFile(str(value), "r") as file:
+            content = json.loads(file.read())
+    except (tf.errors.OpError, OSError) as error:
+        raise UserError(f"{flag} cannot be read ({reason(error)})", "check the path") from None
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{flag} is no JSON file ({reason(error)})", "correct it") from None
+    columns = content.get("columns", {}) if isinstance(content, dict) else None
+    if not isinstance(columns, dict) or not set(content) <= {"columns"}:
+        raise UserError(
+            f"{flag} does not contain columns alone", 'write {"columns": {"COLUMN": "TYPE"}}'
+        )
+    return columns
