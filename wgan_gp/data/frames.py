@@ -20,7 +20,7 @@ import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import tensorflow as tf
@@ -60,13 +60,13 @@ class Frame(NamedTuple):
     Attributes:
       frame: Its rows. The names of its columns are different texts.
       notes: What was guessed or left out, in a few words each.
-      labels: The names that these columns have in the data.
+      labels: The names that these columns have in a DataFrame of Python.
       types: What columns were whose types `plain_frame` changed, for `restore_types`.
     """
 
     frame: pd.DataFrame
     notes: tuple[str, ...]
-    labels: tuple[Hashable, ...]
+    labels: pd.Index
     types: dict[str, str]
 
 
@@ -116,15 +116,16 @@ def read_frame(source: str | bytes, flag: str, texts: Collection[str] = ()) -> F
     notes = notes if len(parts) == 1 else (f"from {len(parts)} files", *notes)
     separator = parts[0].separator
     if separator is None:
-        return plain_frame(frame, notes)
-    frame, notes, labels = _with_names(frame, notes)
+        found = plain_frame(frame, notes)
+        return found._replace(labels=found.frame.columns)
+    frame, notes, _ = _with_names(frame, notes)
     commas = _columns_with_decimal_commas(frame.drop(columns=[*texts], errors="ignore"), separator)
-    found = {
-        name: cells if name in texts else _typed(cells, name in commas)
-        for name, cells in frame.items()
+    cells = {
+        name: column if name in texts else _typed(column, name in commas)
+        for name, column in frame.items()
     }
     notes = (*notes, "decimal commas") if commas else notes
-    return Frame(pd.DataFrame(found), notes, labels, {})
+    return Frame(pd.DataFrame(cells), notes, frame.columns, {})
 
 
 def plain_frame(frame: pd.DataFrame, notes: Sequence[str] = ()) -> Frame:
@@ -177,12 +178,12 @@ def require_package(package: str, flag: str) -> None:
 
 def _with_names(
     frame: pd.DataFrame, notes: Sequence[str]
-) -> tuple[pd.DataFrame, tuple[str, ...], tuple[Hashable, ...]]:
+) -> tuple[pd.DataFrame, tuple[str, ...], pd.Index]:
     """Returns a table with different names, without columns that have none and no use."""
-    labels, notes = list(frame.columns), list(notes)
+    notes = list(notes)
     names = [
         " ".join(map(str, each)).strip() if isinstance(each, tuple) else str(each).strip()
-        for each in labels
+        for each in frame
     ]
     nameless = [place for place, name in enumerate(names) if _NAMELESS.fullmatch(name)]
     dropped = [place for place in nameless if frame.iloc[:, place].isna().all()]
@@ -204,12 +205,8 @@ def _with_names(
         if number == 1:
             notes.append(f"columns of the same name are numbered, such as {shorten(distinct)}")
         found[distinct] = place
-    kept = list(found.values())
-    return (
-        frame.iloc[:, kept].set_axis(list(found), axis=1),
-        tuple(notes),
-        tuple(labels[place] for place in kept),
-    )
+    frame = frame.iloc[:, list(found.values())]
+    return frame.set_axis(list(found), axis=1), tuple(notes), frame.columns
 
 
 def _plain(column: pd.Series) -> tuple[pd.Series, str | None]:
