@@ -612,5 +612,5 @@ def test_a_table_of_conditions_is_read_like_the_data(tmp_path, content, expected
     assert sample_files.read_conditions(settings, spec).tolist() == expected
     for wrong in ("a,b\n1,x\n", "a,b\n1,\n", "a,b\n1,2,3\n"):
         (tmp_path / "c.csv").write_text(wrong)
-        with pytest.raises(UserError, match="--sample_conditions=.*c.csv"):
+        with pytest.raises(UserError, match=r"--sample_conditions=.*c.csv"):
             sample_files.read_conditions(settings, spec)

@@ -15,6 +15,7 @@ from pyarrow import parquet
 from wgan_gp.config import DataSettings
 from wgan_gp.data import frames
 from wgan_gp.data.column_flags import find_use, flag_of
+from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.frames import plain_frame, read_frame, restore_types
 from wgan_gp.errors import UserError
 
@@ -421,3 +422,48 @@ def test_an_index_with_a_name_is_no_column(tmp_path):
         find_use(frame, "data", DataSettings(label_column="radius"))
     assert find_use(frame, "data", DataSettings(label_column="z"), required=False).label is None
     assert flag_of("drop_columns", "a,b", "c") == "'--drop_columns=\"a,b\",c'"
+
+
+# Tables as data.
+
+
+def find(path, **settings):
+    return find_dataset(DataSettings(dataset="array", data_dir=str(path), **settings))
+
+
+def test_numbers_that_may_have_thousands_are_refused_if_they_are_used(tmp_path):
+    for header in ("x\tid", "x\tlabel"):
+        write(tmp_path / "x.tsv", f"{header}\n1\t1,000\n2\t2,000\n3\t1\n")
+        with pytest.raises(UserError, match=rf"x\.tsv.*{header[2:]}"):
+            find(tmp_path / "x.tsv")
+    write(tmp_path / "x.tsv", "x\tid\n1\t1,000\n2\t2,000\n3\t1\n")
+    assert find(tmp_path / "x.tsv", drop_columns="id").spec.table.names == ("x",)
+
+
+def test_held_out_rows_may_be_constant(tmp_path):
+    random = np.random.default_rng(0)
+    train, test = (pd.DataFrame(random.uniform(size=(20, 3))) for _ in range(2))
+    train.to_csv(tmp_path / "a.csv", index=False)
+    for changed in (test.assign(**{"0": 0.5})[["0", 1, 2]], test[:1], test * 0 + 0.5):
+        changed.to_csv(tmp_path / "b.csv", index=False)
+        data = find(tmp_path / "a.csv", test_data_dir=f"{tmp_path}/b.csv")
+        assert data.open_held_out().size == len(changed)
+
+
+def test_a_dataframe_is_the_same_data_as_its_file(tmp_path):
+    frame = pd.concat([FRAME[["radius", "is old", "Class"]]] * 8, ignore_index=True)
+    frame.to_csv(tmp_path / "x.csv")
+    in_file = find(tmp_path / "x.csv")
+
+    def split_of(split):
+        return {"train": frame, "test": frame[:9]}.get(split)
+
+    in_python = find_dataset(DataSettings(dataset="python"), function=split_of)
+    assert in_python.spec.table == in_file.spec.table
+    assert in_python.open_held_out().size == 9
+    pair = (frame.drop(columns="Class"), frame["Class"].rename("kind"))
+    labeled = find_dataset(DataSettings(dataset="python"), function=lambda split: pair)
+    assert labeled.spec.table.names == ("radius", "is old", "label")
+    settings = DataSettings(dataset="python", drop_columns="a")
+    with pytest.raises(UserError, match="--drop_columns=a"):
+        find_dataset(settings, function=lambda: np.ones([9, 2]))

@@ -89,6 +89,13 @@ def find_use(
     return ColumnUse(features, next(iter(labels), None), tuple(conditions), notes)
 
 
+def refuse_columns(flag: str, settings: DataSettings) -> None:
+    """Raises UserError if the settings name columns, but the data is not a table."""
+    for name in ("label_column", "drop_columns", "condition_columns"):
+        if (value := getattr(settings, name)) is not None:
+            raise UserError(f"--{name}={value}, but {flag} is not a table", "omit it")
+
+
 def _find(
     frame: pd.DataFrame,
     flag: str,
