@@ -86,10 +86,10 @@ class _Part(NamedTuple):
 
 def is_table(path: str) -> bool:
     """Returns True for the name of a file, a folder or a pattern that `read_frame` reads."""
-    if tf.io.gfile.isdir(path):
-        names = _parts_in(path)
-        return bool(names) and all(_reader_of(name) is not None for name in names)
-    return _reader_of(path) is not None
+    if _reader_of(path) is not None:
+        return True
+    names = _parts_in(path) if tf.io.gfile.isdir(path) else []
+    return bool(names) and all(_reader_of(name) is not None for name in names)
 
 
 def read_frame(source: str | bytes, flag: str, texts: Collection[str] = ()) -> Frame:
@@ -378,30 +378,38 @@ def _read_excel(content: bytes, flag: str) -> _Part:
     with _explaining(flag):
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
             _check_size(flag, sum(each.file_size for each in archive.infolist()), content)
-            sheets = [name for name in archive.namelist() if "worksheets/" in name]
-            has_formulas = any(re.search(rb"<f[ >/]", archive.read(name)) for name in sheets)
+            pages = [archive.read(name) for name in archive.namelist() if "worksheets/" in name]
         frame, sheets = read(data_only=True)
-        formulas = read(data_only=False)[0] if has_formulas else frame
-    # A row or a column at the end may have nothing but formulas without values.
-    values = frame.reindex_like(formulas)
+        if any(re.search(rb"<(\w+:)?f[ >/]", page) for page in pages):
+            _check_formulas(frame, read(data_only=False)[0], flag)
     frame = frame[frame.notna().any(axis=1)]
     head = frame.head(_HEAD_LINES).to_numpy(object)
     rows = [["" if pd.isna(cell) else str(cell) for cell in row] for row in head]
     names, has_header, notes = _find_names(rows)
+    if len(sheets) > 1:
+        notes.append(f"from the first of {len(sheets)} sheets, {sheets[0]}")
+    frame = frame.iloc[int(has_header) :].reset_index(drop=True).infer_objects()
+    return _Part(frame.set_axis(names, axis=1), tuple(notes))
+
+
+def _check_formulas(values: pd.DataFrame, formulas: pd.DataFrame, flag: str) -> None:
+    """Raises UserError if the formulas of a column have no values, because none was computed.
+
+    Args:
+      values: The cells of a sheet. The value of a formula is missing if it is an empty text, too.
+      formulas: The same cells with formulas in place of their values, and maybe more rows.
+      flag: The flag and its value, for messages.
+    """
+    values = values.reindex_like(formulas)
     are_formulas = formulas.notna() & (formulas.astype(str) != values.astype(str))
     for place in formulas:
         computed = values.loc[are_formulas[place], place].notna()
-        if len(computed) and not computed.any():  # a text that is empty is no value, too
-            name = names[place] if place < len(names) else f"column {place + 1}"
+        if len(computed) and not computed.any():
             raise UserError(
-                f"{flag}: the formulas in {shorten(name)} were never computed",
+                f"{flag}: the formulas in column {place + 1}, "
+                f"{shorten(str(formulas[place].dropna().iloc[0]))}, were never computed",
                 "open the file in Excel and save it, or write the values",
             )
-    frame = frame.iloc[int(has_header) :]
-    if len(sheets) > 1:
-        notes.append(f"from the first of {len(sheets)} sheets, {sheets[0]}")
-    frame = frame.reset_index(drop=True).infer_objects()
-    return _Part(frame.set_axis(names, axis=1), tuple(notes))
 
 
 @contextlib.contextmanager
@@ -484,16 +492,18 @@ def _rows(lines: Iterator[str], separator: str, flag: str, line: int) -> Iterato
             if cells and (cells != [""] or width == 1):
                 width = width or len(cells)
                 if len(cells) != width:
+                    columns = f"{len(cells)} column{'s' if len(cells) > 1 else ''}"
                     raise UserError(
-                        f"{flag}: line {line} has {len(cells)} columns in place of {width}",
+                        f"{flag}: line {line} has {columns} in place of {width}",
                         f"correct it, {_WITH_PANDAS}",
                     )
                 yield cells
             line = first + reader.line_num
     except csv.Error as error:
-        what = "has a quote that is not closed"
-        what = what if "end of data" in str(error) else f"cannot be read ({error})"
-        raise UserError(f"{flag}: line {line} {what}", f"correct it, {_WITH_PANDAS}") from None
+        raise UserError(
+            f"{flag}: line {line} has a quote that is not closed, or cannot be read ({error})",
+            f"correct it, {_WITH_PANDAS}",
+        ) from None
 
 
 def _unpacked(content: bytes, flag: str) -> bytes:
