@@ -587,3 +587,22 @@ def test_an_empty_file_of_conditions_is_one_line(tmp_path):
     settings = Config(sample_conditions=f"{tmp_path}/c.npy")
     with pytest.raises(UserError, match=r"c.npy cannot be read \(.*give numbers separated"):
         sample_files.read_conditions(settings, spec)
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("a;b\n0,5;1,5\n2;3,5\n", [[0.5, 1.5], [2, 3.5]]),
+        ("0,1\n1,0\n", [[0, 1], [1, 0]]),
+        ("0.5\t1\n", [[0.5, 1]]),
+    ],
+)
+def test_a_table_of_conditions_is_read_like_the_data(tmp_path, content, expected):
+    (tmp_path / "c.csv").write_text(content)
+    spec = DataSpec((2,), 0, conditions=Conditions.of(CONDITIONS))
+    settings = Config(sample_conditions=f"{tmp_path}/c.csv")
+    assert sample_files.read_conditions(settings, spec).tolist() == expected
+    for wrong in ("a,b\n1,x\n", "a,b\n1,\n", "a,b\n1,2,3\n"):
+        (tmp_path / "c.csv").write_text(wrong)
+        with pytest.raises(UserError, match=r"--sample_conditions=.*c.csv"):
+            sample_files.read_conditions(settings, spec)

@@ -22,7 +22,7 @@ from tests.helpers.runs import TINY, call_main, open_run, reread, resolved, trai
 from wgan_gp.app import run_hooks
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.sources.tables.tables import open_frame
+from wgan_gp.data.frames import read_frame
 from wgan_gp.data.tables import columns
 from wgan_gp.data.tables.find_types import find_types
 from wgan_gp.data.tables.selection import Selection
@@ -797,7 +797,7 @@ def test_only_texts_of_other_files_are_read_as_texts(tmp_path, values, kind, cel
     (tmp_path / "a.csv").write_text(
         "a,x\n" + "".join(f"{cell},{n / 2}\n" for n, cell in enumerate(cells))
     )
-    frame, _ = open_frame(f"{tmp_path}/a.csv", "it", table.texts)
+    frame = read_frame(f"{tmp_path}/a.csv", "it", table.texts).frame
     assert table.encode(frame, "it").shape == (42, table.size)
 
 

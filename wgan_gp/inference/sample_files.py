@@ -14,9 +14,9 @@ import tqdm
 from absl import logging
 
 from ..config import SamplingSettings
+from ..data.frames import is_table, read_frame, require_package
 from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
-from ..data.sources.tables.tables import require_package
 from ..data.spec import KINDS, DataSpec
 from ..data.tables.selection import Selection
 from ..data.tables.table import Table
@@ -133,25 +133,28 @@ def read_conditions(
         )
     if spec.conditions is None:
         raise UserError(f"{flag}: the networks of this run take no conditions", "omit it")
+    return spec.conditions.checked(_given_numbers(text, flag), flag)
+
+
+def _given_numbers(text: str, flag: str) -> np.ndarray:
+    """Returns the numbers in a table, in a .npy file, or in the value of a flag."""
+    if is_table(text):
+        return read_frame(text, flag).frame.to_numpy(object)
     try:
-        if text.lower().endswith((".npy", ".csv")):
+        if text.lower().endswith(".npy"):
             with (
                 convert_file_errors(flag, "read", "check the path"),
                 tf.io.gfile.GFile(text, "rb") as file,
             ):
-                content = io.BytesIO(file.read())
-            is_array = text.lower().endswith(".npy")
-            values = np.load(content) if is_array else np.loadtxt(content, delimiter=",", ndmin=2)
-        else:
-            rows = [[float(cell) for cell in row.split(",")] for row in text.split(";")]
-            values = np.array(rows if len(rows) > 1 else rows[0])
+                return np.load(io.BytesIO(file.read()))
+        rows = [[float(cell) for cell in row.split(",")] for row in text.split(";")]
+        return np.array(rows if len(rows) > 1 else rows[0])
     except (ValueError, EOFError) as error:  # EOFError: an empty file
         raise UserError(
             f"{flag} cannot be read ({reason(error)})",
             "give numbers separated by commas, several conditions separated by semicolons, or a "
-            ".npy or .csv file of numbers",
+            ".npy file or a table of numbers",
         ) from None
-    return spec.conditions.checked(values, flag)
 
 
 def write(

@@ -20,7 +20,9 @@ from absl import logging
 from ...config import DataSettings, sides_of
 from ...errors import UserError, explaining, shorten
 from ...run_directory.json_files import digest
+from ..column_flags import refuse_columns
 from ..feed import MAX_CACHE_BYTES, without_autotune
+from ..frames import plain_frame
 from ..pipeline_errors import checked_labels
 from ..scaling.conditions import Conditions
 from ..scaling.pixels import Pixels
@@ -123,13 +125,14 @@ def _source_of(
       UserError: If the value is not usable.
     """
     if is_frame(value):
-        return table.source_of(_with_labels(value, flag), settings, flag, like=like)
+        frame = plain_frame(_with_labels(value, flag))
+        return table.source_of(frame, settings, flag, like=like)
     if settings.column_types not in (None, "auto"):
         raise UserError(
             f"{flag} is no DataFrame, but --column_types={settings.column_types} is given",
             "give a DataFrame of pandas",
         )
-    table.refuse_columns(flag, settings)
+    refuse_columns(flag, settings)
     kind: str | None = None
     parts: Sequence[Any] | None
     with tf.device(None):

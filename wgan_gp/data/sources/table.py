@@ -14,19 +14,19 @@ import tensorflow as tf
 
 from ...config import DataSettings
 from ...errors import UserError, reason, shorten
+from ..column_flags import find_use
+from ..frames import Frame, is_table, read_frame
 from ..scaling.conditions import Conditions
 from ..source import Source, balanced_size, is_held_out
 from ..spec import DataSpec
 from ..tables.find_types import is_of_kind
 from ..tables.table import Table
 from .listing import check_path
-from .tables.columns import Columns
-from .tables.tables import column_names, is_table, names_of_index, open_frame, refuse_columns
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["find_source", "is_table", "refuse_columns", "source_of"]
+__all__ = ["find_source", "is_table", "source_of"]
 _TEXTS = ("object", "str", "string")  # the types of columns of texts in pandas
 AUTO = "auto"  # the value of --column_types without a file
 
@@ -36,65 +36,56 @@ def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None)
     path = str(settings.data_dir)
     origin = f"{flag}={path}"
     check_path(origin, path)
-    if not tf.io.gfile.exists(path):
-        raise UserError(f"{origin} does not exist", "check the path")
-    read = functools.partial(open_frame, path, origin)
+    read = functools.partial(read_frame, path, origin)
     texts = frozenset() if like is None or like.table is None else like.table.texts
-    frame, notes = read(texts)
-    return source_of(frame, settings, origin, notes, like, read)
+    return source_of(read(texts), settings, origin, like, read)
 
 
 def source_of(
-    frame: pd.DataFrame,
+    given: Frame,
     settings: DataSettings,
     origin: str,
-    notes: tuple[str, ...] = (),
     like: DataSpec | None = None,
-    read: Callable[..., tuple[pd.DataFrame, tuple[str, ...]]] | None = None,
+    read: Callable[..., Frame] | None = None,
 ) -> Source:
     """Returns the source of a table.
 
     Args:
-      frame: The rows.
+      given: The table.
       settings: The settings of the data.
       origin: The name of the data for messages.
-      notes: What was guessed of a file, in a few words each.
       like: The training data, whose columns map rows to features; None for those of these rows.
       read: Reads the file again, with texts in the columns of these names; None without a file.
 
     Raises:
       UserError: If the table cannot be trained on, or is not like the training data.
     """
-    names = column_names(frame)
-    index = names_of_index(frame)
-    columns = Columns.of(names, len(names), origin, settings, required=True, index=index)
-    kept = sorted({*columns.features, *([] if columns.label is None else [columns.label])})
-    named = frame.set_axis(list(columns.names), axis=1).reset_index(drop=True)
-    rows = named.iloc[:, kept]
+    use = find_use(given.frame, origin, settings)
+    frame = given.frame.reset_index(drop=True)
+    kept = {*use.features, use.label}
+    rows = frame[[name for name in frame if name in kept]]
     if not len(rows):
         raise UserError(f"{origin} contains no examples", "give a row for each example")
     trained_on = ~is_held_out(len(rows), settings.holdout)
     kinds = read_column_types(settings.column_types)
     if like is None or like.table is None:
-        target = None if columns.label is None else columns.names[columns.label]
-        table = Table.of(rows, origin, kinds, target=target, trained_on=trained_on)
+        table = Table.of(rows, origin, kinds, target=use.label, trained_on=trained_on)
     else:
         table = like.table
         _check_kinds(table, kinds, settings)
         others = {name for name, dtype in rows.dtypes.items() if str(dtype) not in _TEXTS}
         if read is not None and table.texts & others:
             # Such as the grades 9 to 12, if "other" is only in the training data.
-            again, notes = read(table.texts)
-            return source_of(again, settings, origin, notes, like)
+            return source_of(read(table.texts), settings, origin, like)
         # Held-out rows of the same table have much the same range.
         table.warn_of_range(rows[trained_on], origin)
     conditions = values = None
-    if columns.conditions:
-        values = _numbers(named.iloc[:, list(columns.conditions)], origin)
+    if use.conditions:
+        values = _numbers(frame[list(use.conditions)], origin)
         conditions = Conditions.of(values[trained_on], origin)
         if like is not None and like.conditions is not None:
             conditions = conditions.scaled_like(like.conditions, origin)
-    class_names = None if columns.conditions else table.label_names or None
+    class_names = None if use.conditions else table.label_names or None
 
     def decode(_: Any) -> Source:
         examples = table.encode(rows, origin, settings.seed)
@@ -112,11 +103,11 @@ def source_of(
         len(rows),
         decode=decode,
         count=lambda _: len(rows),
-        identity=functools.partial(_identity, named),
-        notes=(*notes, *columns.notes),
-        like=lambda spec: source_of(frame, settings, origin, notes, spec, read),
+        identity=functools.partial(_identity, frame),
+        notes=(*given.notes, *use.notes),
+        like=lambda spec: source_of(given, settings, origin, spec, read),
         balanced=functools.partial(_balanced, table) if class_names else None,
-        columns=frame.columns[kept],
+        columns=given.labels[[name in kept for name in frame]],
     )
     return source
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UserError, shorten
-from ..sources.tables.columns import flag_of
+from ..column_flags import flag_of
 from .columns import MOST_CATEGORIES
 from .types import (
     LARGEST_EXACT,

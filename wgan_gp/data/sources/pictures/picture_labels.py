@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import posixpath
 import re
@@ -14,9 +12,9 @@ import numpy as np
 from absl import logging
 
 from ....errors import UserError, printable, reason, shorten
+from ...frames import find_encoding, read_frame
 from ..encoded import Unreadable
 from ..labels import LABEL_NAMES, is_one_hot, number_labels
-from ..tables.text_tables import CODE, decode_text
 from .file_trees import Folder, Zip
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
@@ -28,7 +26,6 @@ _SPLITS = {  # the names of Hugging Face's datasets
     "test": {"test", "testing", "eval", "evaluation"},
 }
 _LABEL = (str, int, float)
-_INTEGER = re.compile(r"[+-]?[0-9]{1,18}")
 _SEPARATORS = re.compile(r"[-._0-9]+")  # as in train2017 and seg_train
 
 
@@ -187,17 +184,9 @@ def _read_label_file(
         if path.endswith("dataset.json"):
             found = _read_stylegan(content, where)
         else:
-            text = decode_text(content)
-            if path.endswith(".csv"):
-                separator = max(",;\t", key=text.partition("\n")[0].count)
-                lines = csv.DictReader(
-                    io.StringIO(text, newline=""), delimiter=separator, strict=True
-                )
-                rows = [{str(key).strip(): value for key, value in row.items()} for row in lines]
-            else:  # not splitlines: it also cuts at U+2028 and others, which JSON permits in texts
-                rows = [dict(json.loads(line)) for line in text.split("\n") if line.strip()]
+            rows = _read_rows(content, path, where)
             found = _read_column(rows, where, column)
-    except (Unreadable, ValueError, TypeError, KeyError, csv.Error, RecursionError) as error:
+    except (Unreadable, ValueError, TypeError, KeyError, RecursionError) as error:
         why = shorten(reason(error) or type(error).__name__)
         raise UserError(f"{where} cannot be read ({why})", "correct or delete it") from error
     if found is None:
@@ -208,6 +197,16 @@ def _read_label_file(
         for name, label in found.items()
         if label not in (None, "")
     }
+
+
+def _read_rows(content: bytes, path: str, where: str) -> list[dict[str, Any]]:
+    """Returns the rows of a .csv file, or the lines of a .jsonl file."""
+    if path.endswith(".csv"):
+        frame = read_frame(content, where, [_FILE_NAME]).frame.astype("object")
+        return frame.where(frame.notna(), None).to_dict("records")
+    # Not splitlines: it also cuts at U+2028 and others, which JSON permits in texts.
+    lines = content.decode(find_encoding(content, where)[0]).split("\n")
+    return [dict(json.loads(line)) for line in lines if line.strip()]
 
 
 def _without_wrapper(names: Sequence[str]) -> list[str]:
@@ -271,21 +270,5 @@ def _read_column(
     labels: Sequence[Any] = [row.get(column) for row in rows]
     if not all(label is None or isinstance(label, _LABEL) for label in labels):
         return None  # for example the boxes of objects
-    if all(isinstance(label, str) for label in labels):
-        labels = _numbers(labels)
     names = (str(row[_FILE_NAME]) for row in rows)
     return _by_name(list(zip(names, labels, strict=True)), where)
-
-
-def _numbers(texts: Sequence[str]) -> Sequence[Any]:
-    """Returns texts as numbers if all of them that are not empty are numbers; None for those."""
-    found: list[Any] = []
-    for text in map(str.strip, texts):
-        if "_" in text or CODE.match(text):  # Python reads 1_1 as 11
-            return texts
-        try:
-            number = int(text) if _INTEGER.fullmatch(text) else float(text or "nan")
-        except ValueError:
-            return texts
-        found.append(number if text else None)
-    return found

@@ -1,1 +1,0 @@
-"""Tables in files: CSV, TSV, Parquet, Feather and Excel."""
