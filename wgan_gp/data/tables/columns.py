@@ -25,11 +25,10 @@ import scipy.special
 
 MOST_CATEGORIES = 500
 _MOST_EXACT = 1000  # different values of a number that are kept one by one
-_SEGMENTS = 500  # of a number with more values, at most
-_FEWEST = 10  # values in a segment, on average
-# The margins of a segment, which rounding to float32 must not leave: around a single value, and
-# around others.
-_MARGIN, _NARROW = 0.01, 1e-4
+_SEGMENTS = 500  # between the knots of a number with more values, apart from its tails
+_FEWEST = 10  # rows in such a segment, on average
+_DENSE, _RAMP = 10, 0.4  # see `Number._through`
+_MARGIN = 0.01  # of an interval of levels, which rounding to float32 must not leave
 _TOLERANCE = 1e-5  # the largest relative error of real numbers
 _LARGEST_LEVEL = 1 - 1e-7
 
@@ -112,32 +111,29 @@ class Category:
 class Number:
     """A column of numbers as standard normal quantiles.
 
-    The levels from 0 to 1 are divided into segments. A segment of one value stands for this value;
-    any other segment is a uniform distribution.
+    The quantile function of the data, which maps levels from 0 to 1 to values, is linear between
+    its knots. Two knots of one value are the interval of levels of a value that occurs often. Two
+    knots of one level are a gap, in which there are no values.
 
     Attributes:
-      levels: The ends of the segments, increasing from 0 to 1.
-      low, high: The smallest and the largest value of each segment, integers or floats.
+      levels: The levels of the knots, which do not decrease, from 0 to 1.
+      values: The values of the knots, which do not decrease, all integers or all floats.
       has_missing: Whether values may be missing.
     """
 
     levels: tuple[float, ...]
-    low: tuple[int | float, ...]
-    high: tuple[int | float, ...]
+    values: tuple[int | float, ...]
     has_missing: bool
     kind: Literal["number"] = "number"
 
     def __post_init__(self) -> None:
-        ends = np.array(self.levels, np.float64)
-        if not len(ends) == len(self.low) + 1 == len(self.high) + 1 > 1:
-            raise ValueError("levels, low and high differ in their lengths")
-        if (ends[0], ends[-1]) != (0, 1) or not (np.diff(ends) > 0).all():
-            raise ValueError("levels do not increase from 0 to 1")
-        low, high = _array_of(self.low), _array_of(self.high)
-        if not _is_one_type([*self.low, *self.high]):
-            raise ValueError("low and high have several types")
-        if (low > high).any() or (high[:-1] >= low[1:]).any():
-            raise ValueError("low and high are not the ends of segments in their order")
+        if len(self.levels) != len(self.values) or not _is_one_type(self.values):
+            raise ValueError("levels and values do not belong together")
+        levels, values = self._knots
+        if len(levels) < 2 or (levels[0], levels[-1]) != (0, 1) or levels[-2] == 1:
+            raise ValueError("levels are not from 0 to 1")
+        if (levels[1:] < levels[:-1]).any() or (values[1:] < values[:-1]).any():
+            raise ValueError("levels or values decrease")
 
     @classmethod
     def of(cls, values: np.ndarray, has_missing: bool, *, exact: bool) -> Number:
@@ -147,50 +143,70 @@ class Number:
           values: `[N]` finite int64 or float64, at least two different ones.
           has_missing: Whether values may be missing.
           exact: Whether each of them has to be restored exactly, and not only to float32, also if
-            that takes a segment for each.
+            that takes knots for each.
         """
         unique, counts = np.unique(values, return_counts=True)
-        segments = min(_SEGMENTS, max(1, len(values) // _FEWEST))
+        width = len(values) / min(_SEGMENTS, max(1, len(values) // _FEWEST))
         is_repeated = exact or 2 * len(unique) <= len(values)
-        alone = counts >= len(values) / segments
+        alone = counts >= width
         if len(unique) <= _MOST_EXACT and is_repeated:
             alone[:] = True
         none_missing = np.zeros([len(unique)], bool)
         while True:
-            column = cls._divided(unique, counts, alone, segments, has_missing)
+            column = cls._through(unique, counts, alone, width, has_missing)
             wrong = np.zeros([len(unique)], bool)
             for place in (0.0, 1.0):
                 features = column.encode(unique, none_missing, np.full(len(unique), place))
-                error = np.abs(_half(column.decode(features)[0]) - _half(unique))
-                wrong |= error > (0 if exact else _TOLERANCE * np.abs(_half(unique)))
-            # A segment may be too wide for float32.
+                found, _ = column.decode(features)
+                error = np.abs(found / 2 - unique / 2)
+                wrong |= found != unique if exact else error > _TOLERANCE * np.abs(unique / 2)
+            # An interval may be too narrow for float32.
             if not (wrong & ~alone).any():
                 return column
             alone |= wrong
 
     @classmethod
-    def _divided(
+    def _through(
         cls,
         unique: np.ndarray,
         counts: np.ndarray,
         alone: np.ndarray,
-        segments: int,
+        width: float,
         has_missing: bool,
     ) -> Number:
-        """Returns the column whose segments end at values that stand `alone`."""
-        total = counts.sum()
+        """Returns the column whose values are intervals of levels if they stand `alone`.
+
+        Between them are runs of other values. The _DENSE rows at each end of a run have knots of
+        their own, and those further inside at distances that grow up to `width` rows, so that a
+        long tail is not stretched. An outer row keeps its interval of levels but for the share
+        _RAMP on its inner side, which leads to the next one: with less, the extremes would be
+        rare, and the mean of a long tail too small.
+        """
         ends = counts.cumsum()
-        part = (ends - counts) * segments // total  # of the levels, in which a value begins
-        begins = np.ones([len(unique)], bool)
-        begins[1:] = alone[1:] | alone[:-1] | (part[1:] != part[:-1])
-        first = np.flatnonzero(begins)
-        last = np.append(first[1:], len(unique)) - 1
-        return cls(
-            levels=(0.0, *(ends[last] / total).tolist()),
-            low=tuple(unique[first].tolist()),
-            high=tuple(unique[last].tolist()),
-            has_missing=has_missing,
-        )
+        begins, places = ends - counts, np.arange(len(unique))
+        middles = (begins + ends) / 2
+        first = np.append(True, alone[1:] | alone[:-1])
+        last = np.append(first[1:], True)
+        start = np.maximum.accumulate(np.where(first, places, 0))  # of the run of a value
+        stop = np.minimum.accumulate(np.where(last, places, len(unique))[::-1])[::-1]
+        from_start, to_stop = middles - middles[start], middles[stop] - middles
+        rank = np.minimum(from_start, to_stop)
+        # The integral of 1 over the distance of knots at a rank: 1, rank / _DENSE, then the width.
+        part = np.minimum(rank, _DENSE) + _DENSE * np.log(np.clip(rank / _DENSE, 1, width))
+        part = (part + np.maximum(0, rank / width - _DENSE)).astype(int)
+        kept = first | last | np.append(True, part[1:] != part[:-1])
+        ramp, is_dense = np.where(stop > start, _RAMP, 0), rank < _DENSE
+        low = np.where(is_dense, begins + ramp * (from_start > to_stop), middles)
+        high = np.where(is_dense, ends - ramp * (from_start <= to_stop), middles)
+        chosen = np.stack([kept, kept & is_dense], axis=1)
+        levels = np.stack([low, high], axis=1)[chosen] / ends[-1]
+        knots = np.repeat(unique, chosen.sum(axis=1))
+        return cls(tuple(levels.tolist()), tuple(knots.tolist()), has_missing)
+
+    @property
+    def _knots(self) -> tuple[np.ndarray, np.ndarray]:
+        kind = np.int64 if isinstance(self.values[0], int) else np.float64
+        return np.array(self.levels), np.array(self.values, kind)
 
     @property
     def size(self) -> int:
@@ -212,22 +228,20 @@ class Number:
 
         Values outside the range of the data become its ends.
         """
-        low, high = _array_of(self.low), _array_of(self.high)
-        levels = np.array(self.levels)
-        values = np.where(missing, low[0], values).astype(low.dtype)
-        values = np.clip(values, low[0], high[-1])
-        segment = np.searchsorted(low, values, side="right") - 1
-        values = np.minimum(values, high[segment])  # those between two segments
+        levels, knots = self._knots
+        values = np.where(missing, knots[0], values).astype(knots.dtype)
+        values = np.clip(values, knots[0], knots[-1])
+        half = 0.5 if knots.dtype.kind == "i" else 0.0  # an integer stands for its rounded numbers
+        bounds = []
+        for side, shift in (("left", -half), ("right", half)):
+            after = np.searchsorted(knots, values, side=side)
+            before, after = np.maximum(after - 1, 0), np.minimum(after, len(knots) - 1)
+            width = _difference(knots[after], knots[before])
+            offset = _difference(values, knots[before]) + shift
+            inside = np.where(width > 0, offset / np.where(width > 0, width, 1), 0)
+            bounds.append(levels[before] + inside * (levels[after] - levels[before]))
         place = _MARGIN + (1 - 2 * _MARGIN) * places
-        # Half of each, because the range of float64 does not contain its own width.
-        width = _half(high[segment]) - _half(low[segment])
-        offset = _half(values) - _half(low[segment])
-        if low.dtype.kind == "i":
-            place = (offset + place / 2) / (width + 0.5)
-        else:
-            inside = offset / np.where(width > 0, width, 1)
-            place = np.where(width > 0, _NARROW + (1 - 2 * _NARROW) * inside, place)
-        level = levels[segment] + place * (levels[segment + 1] - levels[segment])
+        level = bounds[0] + place * (bounds[1] - bounds[0])
         level = np.clip(level, 1 - _LARGEST_LEVEL, _LARGEST_LEVEL)
         features = np.zeros([len(values), self.size], np.float32)
         features[:, 0] = np.where(missing, 0.0, scipy.special.ndtri(level))
@@ -237,18 +251,18 @@ class Number:
 
     def decode(self, features: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the values of features `[N, size]`, and which of them are missing."""
-        low, high = _array_of(self.low), _array_of(self.high)
-        levels = np.array(self.levels)
+        levels, knots = self._knots
         level = scipy.special.ndtr(features[:, 0].astype(np.float64))
-        segment = np.searchsorted(levels[1:-1], level, side="right")
-        place = (level - levels[segment]) / (levels[segment + 1] - levels[segment])
-        low, high = low[segment], high[segment]
-        if low.dtype.kind == "i":
-            width = high.astype(np.float64) - low.astype(np.float64)
-            offset = np.clip(np.floor(place * (width + 1)), 0, width)
-            values = low + offset.astype(np.int64)
+        before = np.searchsorted(levels[:-1], level, side="right") - 1
+        low, high = knots[before], knots[before + 1]
+        inside = (level - levels[before]) / (levels[before + 1] - levels[before])
+        if knots.dtype.kind == "i":
+            width = _difference(high, low)
+            offset = np.rint(inside * width)
+            added = np.where(offset < width, offset, 0).astype(np.uint64)
+            inner = (low.view(np.uint64) + added).view(np.int64)
+            values = np.where(offset < width, inner, high)
         else:
-            inside = np.clip((place - _NARROW) / (1 - 2 * _NARROW), 0, 1)
             values = np.clip((1 - inside) * low + inside * high, low, high)
         missing = np.zeros([len(features)], bool)
         if self.has_missing:
@@ -288,10 +302,11 @@ def _is_one_type(values: Sequence[Any]) -> bool:
     return len(set(map(type, values))) == 1
 
 
-def _array_of(values: Sequence[Any]) -> np.ndarray:
-    """Returns numbers as int64 or float64."""
-    return np.array(values, np.int64 if isinstance(values[0], int) else np.float64)
+def _difference(larger: np.ndarray, smaller: np.ndarray) -> np.ndarray:
+    """Returns differences as float64: those of integers, or half of those of floats.
 
-
-def _half(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.float64) / 2
+    The range of neither type contains its own width.
+    """
+    if larger.dtype.kind == "i":
+        return (larger.view(np.uint64) - smaller.view(np.uint64)).astype(np.float64)
+    return larger / 2 - smaller / 2

@@ -294,9 +294,9 @@ class Table:
             if not isinstance(encoder, Number):
                 continue
             values, missing = kind.to_values(frame[name], name, flag)
-            outside = ~missing & ((values < encoder.low[0]) | (values > encoder.high[-1]))
+            outside = ~missing & ((values < encoder.values[0]) | (values > encoder.values[-1]))
             if outside.any():
-                low, high = _shown(encoder.low[0], kind), _shown(encoder.high[-1], kind)
+                low, high = _shown(encoder.values[0], kind), _shown(encoder.values[-1], kind)
                 logging.warning(
                     f"{flag}: {outside.sum()} of {len(frame)} values of {shorten(name)!r} are "
                     f"outside the range of the training data, {low} to {high}, and count as its "
@@ -382,7 +382,7 @@ class Table:
         for place, (kind, encoder) in enumerate(zip(self.types, self.encoders, strict=True)):
             values = numbers[np.isfinite(numbers[:, place]), place]
             if isinstance(encoder, Number) and len(values):
-                ends = [type(encoder.low[0])(end) for end in (values.min(), values.max())]
+                ends = [type(encoder.values[0])(end) for end in (values.min(), values.max())]
                 texts[place] = " to ".join(_shown(end, kind) for end in ends)
         return texts
 
@@ -450,7 +450,7 @@ def _describe(encoder: Encoder, kind: ColumnType) -> str:
         shown = "all missing" if encoder.value is None else f"always {_shown(encoder.value, kind)}"
         return f"{shown}; the networks do not see it"
     if isinstance(encoder, Number):
-        text = f"{_shown(encoder.low[0], kind)} to {_shown(encoder.high[-1], kind)}"
+        text = f"{_shown(encoder.values[0], kind)} to {_shown(encoder.values[-1], kind)}"
     else:
         some = [_shown(value, kind) for value in encoder.values[:4]]
         more = ", ..." if len(encoder.values) > 4 else ""

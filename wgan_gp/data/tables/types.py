@@ -105,7 +105,7 @@ class _ColumnType(abc.ABC):
         if isinstance(encoder, Constant):
             return encoder.value is None or self._holds([encoder.value])
         if isinstance(encoder, Number):
-            return self.is_number and self._holds([*encoder.low, *encoder.high])
+            return self.is_number and self._holds([*encoder.values])
         return self._holds(list(encoder.values))
 
     def _holds(self, values: list[Any]) -> bool:
