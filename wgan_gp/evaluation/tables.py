@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from ..data.tables.columns import Category, Constant
 from ..data.tables.table import Table
 from ..inference.sampling import Sampler
 from . import learned
@@ -36,19 +35,19 @@ class TypedTableEvaluator(TableEvaluator):
         variations, missing = [], []
         means = [each.mean(axis=0, dtype=np.float64) for each in (samples, real)]
         errors = np.abs(means[0] - means[1])  # of one-hot features, those of their shares
-        for begin, encoder in self._table.parts():
-            difference = errors[begin : begin + encoder.size]
-            if isinstance(encoder, Category):
+        for begin, column in self._table.parts():
+            difference = errors[begin : begin + column.size]
+            if column.size and not column.is_number:
                 variations.append(difference.sum() / 2)
-            if not isinstance(encoder, Constant) and encoder.has_missing:
+            if column.size and column.has_missing:
                 missing.append(difference[-1])
         if variations:
             values["total_variation"] = float(np.mean(variations))
             values["total_variation_largest"] = max(variations)
         if missing:
             values["missing_error"] = float(np.mean(missing))
-        if len(self._table.encoders) > 1:
-            pairs = np.triu_indices(len(self._table.encoders), 1)
+        if len(self._table.columns) > 1:
+            pairs = np.triu_indices(len(self._table.columns), 1)
             found = [self._table.associations(each)[pairs] for each in (samples, real)]
             values["association_error"] = float(np.abs(found[0] - found[1]).mean())
         return values

@@ -23,7 +23,7 @@ from ..sources.tables.tables import (
     open_frame,
 )
 from ..spec import DataSpec
-from .find_types import is_of_kind
+from .kinds import is_of_kind
 from .table import Table
 
 if TYPE_CHECKING:
@@ -133,11 +133,11 @@ class TableReader:
 
     def _check_given_types(self, table: Table) -> None:
         """Raises UserError if --column_types gives other types than a table has."""
-        types = dict(zip(table.names, table.types, strict=True))
+        columns = {column.name: column for column in table.columns}
         other = [
             name
             for name, kind in self._given_types.items()
-            if not is_of_kind(types.get(name), kind)
+            if not is_of_kind(columns.get(name), kind)
         ]
         if other:
             raise UserError(
