@@ -157,18 +157,23 @@ class Column:
         if self.kind != "category":
             if len(np.unique(used)) < 2:
                 used = keys[~missing]  # the training data is constant, but not all data
-            if len(np.unique(used)) > 1:
-                levels, values = _fit_knots(used, exact=self.kind != "real")
-                knots = tuple(levels.tolist()), tuple(values.tolist())
-                return dataclasses.replace(
-                    self, has_missing=has_missing, levels=knots[0], values=knots[1]
-                )
+            if (found := self.with_levels_of(used)).levels:
+                return dataclasses.replace(found, has_missing=has_missing)
         different = sorted(set(keys[~missing].tolist()))
         rows = Counter(keys[trained_on & ~missing].tolist())
         counts = [rows[value] for value in different]
         counts += [int((trained_on & missing).sum())] * has_missing
         return dataclasses.replace(
             self, has_missing=has_missing, values=tuple(different), counts=tuple(counts)
+        )
+
+    def with_levels_of(self, keys: np.ndarray) -> Column:
+        """Returns this column with the distribution of other keys; itself if they are constant."""
+        if len(np.unique(keys)) < 2:
+            return self
+        levels, values = _fit_knots(keys, exact=self.kind != "real")
+        return dataclasses.replace(
+            self, levels=tuple(levels.tolist()), values=tuple(values.tolist())
         )
 
     @property
@@ -407,6 +412,11 @@ class Column:
         if self.kind == "real":
             return f"{float(self.text(key)):.7g}"
         return shorten(self.text(key).removesuffix(" 00:00:00"), 30)
+
+    def shown_at(self, number: float) -> str:
+        """Returns the value of a number that lies in the range of the column; see `shown`."""
+        low, *_, high = self.values
+        return self.shown(min(max(type(low)(number), low), high))
 
     def describe_kind(self) -> str:
         """Returns the kind in words."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -286,6 +286,15 @@ class Table:
             }
         )
 
+    def fitted_to(self, examples: np.ndarray) -> Table:
+        """Returns this table with the distributions of the numbers of other rows, `[N, D]`."""
+        columns = []
+        for column, features in self._split(examples):
+            keys, missing = column.decode(features)
+            fitted = column.with_levels_of(keys[~missing]) if column.is_number else column
+            columns.append(fitted)
+        return dataclasses.replace(self, columns=tuple(columns))
+
     def _split(self, examples: np.ndarray) -> list[tuple[Column, np.ndarray]]:
         """Returns the columns, each with its features of examples."""
         return [(each, examples[:, begin : begin + each.size]) for begin, each in self.parts()]
@@ -343,10 +352,7 @@ class Table:
         for place, column in enumerate(self.columns):
             values = numbers[np.isfinite(numbers[:, place]), place]
             if column.is_number and len(values):
-                kind = type(column.values[0])
-                texts[place] = " to ".join(
-                    column.shown(kind(end)) for end in (values.min(), values.max())
-                )
+                texts[place] = " to ".join(map(column.shown_at, (values.min(), values.max())))
         return texts
 
     def describe(self) -> str:
@@ -354,8 +360,7 @@ class Table:
         rows = [("column", "type", "values")]
         for column in self.columns:
             rows.append((shorten(column.name, 30), column.describe_kind(), column.describe()))
-        widths = [max(len(row[place]) for row in rows) for place in (0, 1)]
-        return "\n".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in rows)
+        return aligned(rows)
 
     def describe_values(self) -> list[str]:
         """Returns the range or the categories of each column, as a text."""
@@ -382,6 +387,13 @@ class Table:
                     squares = ((first.T @ second) ** 2).sum() / smaller
                     result[i, j] = result[j, i] = min(1.0, np.sqrt(squares))
         return result
+
+
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of texts as lines with columns."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
 
 
 def _whitened(features: np.ndarray) -> np.ndarray:
