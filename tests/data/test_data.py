@@ -22,7 +22,7 @@ def classes_of(dataset, data_dir=None):
 
 def read_labeled(dataset, count, first=0, **settings):
     data = open_data(Config(dataset=dataset, batch_size=1, **settings))
-    return [values.numpy() for values in data.read(tf.constant(first, tf.int64), count)]
+    return [values.numpy() for values in data.read(count, first)]
 
 
 def read(dataset, count, first=0, **settings):

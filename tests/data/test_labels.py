@@ -257,7 +257,7 @@ def test_pairs_of_python_have_labels_unless_they_cannot_be_labels(labels, names,
             continue
         dataset = find_dataset(Config(), function=lambda data=data: data)
         assert dataset.spec.class_names == names
-        assert (dataset.spec.conditions is None) == (names is not None)
+        assert (dataset.source.spec.conditions is None) == (names is not None)
         # Energies that are whole numbers by chance would silently be classes.
         are_doubtful = names is not None and labels.dtype == float and isinstance(data, tuple)
         assert ("so they are classes" in caplog.text) == (are_doubtful and labels.size == 12)
@@ -327,9 +327,9 @@ def saved_run_of(tmp_path, **settings):
 def test_held_out_labels_of_a_saved_run_are_those_of_training(tmp_path):
     """The held-out file lacks the first class, so that its own numbers are others."""
     for name, classes in (("train", "abcabc"), ("test", "bcbc")):
-        rows = [f"{index},{index % 3},{each}\n" for index, each in enumerate(classes)]
-        (tmp_path / f"{name}.csv").write_text("x,y,label\n" + "".join(rows))
-    files = {"data_dir": f"{tmp_path}/train.csv", "test_data_dir": f"{tmp_path}/test.csv"}
+        rows = np.stack([np.arange(len(classes)), np.arange(len(classes)) % 3], axis=1)
+        np.savez(tmp_path / name, examples=rows, labels=np.array(list(classes)))
+    files = {"data_dir": f"{tmp_path}/train.npz", "test_data_dir": f"{tmp_path}/test.npz"}
     saved, in_training = saved_run_of(tmp_path, **files)
     for dataset in (in_training, saved.find_dataset()):
         _, labels = Examples(dataset, strategy_over(1), 2).read_held_out(9)
@@ -351,16 +351,12 @@ def test_held_out_conditions_of_a_saved_run_are_standardized_as_in_training(tmp_
     assert expected[1].mean() > 1
 
 
-@pytest.mark.parametrize("form", ["arrays", "frame"])
-def test_splits_of_python_have_the_numbers_of_the_run(tmp_path, form):
+def test_splits_of_python_have_the_numbers_of_the_run(tmp_path):
     """Training had the classes a, b and c; the splits now lack a."""
     rows = np.arange(8, dtype=np.float32).reshape(4, 2)
 
     def data(split, classes):
-        labels = np.array(list(classes))
-        if form == "arrays":
-            return rows[: len(labels)], labels
-        return pd.DataFrame(rows[: len(labels)], columns=["x", "y"]).assign(label=labels)
+        return rows[: len(classes)], np.array(list(classes))
 
     def found_in(*splits, conditioning):
         function = lambda split: data(split, splits[split == "test"])  # noqa: E731
@@ -373,7 +369,7 @@ def test_splits_of_python_have_the_numbers_of_the_run(tmp_path, form):
     examples = Examples(saved, strategy_over(1), 1)
     images, labels = examples.read(3)
     expected = {0: 1, 2: 2, 4: 1}  # by the first number of the row
-    first = images[:, 0] if form == "arrays" else saved.scaling.restore(images)[:, 0]
+    first = saved.spec.scaling.restore(images)[:, 0]
     assert [expected[round(float(each))] for each in first] == labels.tolist()
     assert sorted(examples.read_held_out(3)[1]) == [1, 2, 2]
 

@@ -220,10 +220,11 @@ class Examples:
             return int(stream.take(count).reduce(np.int64(0), lambda number, *_: number + 1))
         return count if self.size is None else min(count, self.size)
 
-    def read(self, count: int) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the first `count` examples of training, normalized, and their labels."""
-        context = tf.distribute.InputContext()
-        return next(iter(replica_batches(self, context, batch_size=count, first_step=0)))
+    def read(self, count: int, first: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
+        """Returns the normalized examples at `count` positions from `first` on, and their labels."""
+        batches = self.fetch(self.places(first, count)).rebatch(count, drop_remainder=True)
+        examples, labels = next(iter(without_autotune(batches)))
+        return self.format.normalize(examples, tf.constant(first, tf.int64)), labels
 
     def places(self, first: int, count: int) -> tf.data.Dataset:
         """Returns what `fetch` needs for all positions from `first` on, in batches of `count`.
