@@ -13,7 +13,6 @@ from tests.helpers.runs import held_in, open_run, without_tracing
 from wgan_gp.app.build import make_step
 from wgan_gp.app.start_checks import check_critic
 from wgan_gp.config import Config
-from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.errors import UserError
 
 # The same examples every time, and no clock.
@@ -142,7 +141,7 @@ def check(case):
 def train(run, iterations):
     """Trains without tracing a loop."""
     step = make_step(run.config, run.state, run.dataset.spec, run.library)
-    first, labels = first_examples(run.data, 4 * iterations)
+    first, labels = run.data.read(4 * iterations)
     for number in range(iterations):
         part = slice(4 * number, 4 * number + 4)
         index = tf.constant(number, tf.int64)
@@ -152,7 +151,7 @@ def train(run, iterations):
 
 
 def in_units(run, samples):
-    scaling = run.dataset.scaling
+    scaling = run.dataset.spec.scaling
     return samples if scaling is None else scaling.restore(samples)
 
 

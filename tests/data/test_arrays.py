@@ -31,11 +31,10 @@ from wgan_gp.app.saved_run import find_run
 from wgan_gp.app.training import train
 from wgan_gp.config import Config, DataSettings, DeviceSettings
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.feed.pipeline import first_examples, replica_batches
+from wgan_gp.data.feed import replica_batches
 from wgan_gp.data.scaling.scaling import Statistics
-from wgan_gp.data.sources.arrays import arrays
-from wgan_gp.data.sources.arrays.array_files import open_arrays
-from wgan_gp.data.sources.arrays.arrays import ArrayReader
+from wgan_gp.data.sources import arrays
+from wgan_gp.data.sources.array_files import open_arrays
 from wgan_gp.errors import UserError
 from wgan_gp.writers.writer import MemoryWriter
 
@@ -54,10 +53,14 @@ def save(path, array):
     return str(path)
 
 
+def spec_of(**flags):
+    return find_dataset(DataSettings(**{"dataset": "array", **flags})).spec
+
+
 def read(path, count, **flags):
     """Returns the first examples and labels of training."""
     data = open_data(Config(dataset="array", data_dir=str(path), batch_size=2, **flags))
-    return [part.numpy() for part in first_examples(data, count)]
+    return [part.numpy() for part in data.read(count)]
 
 
 def train_result(model_dir, writers=(), **flags):
@@ -113,12 +116,12 @@ def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scal
         return
     with held_in(cache):
         found, _ = read(path, 7, scaling=scaling)
-    reader = ArrayReader(DataSettings(dataset="array", data_dir=path, scaling=scaling))
+    spec = spec_of(data_dir=path, scaling=scaling)
     assert found.dtype == np.float32 and found.shape == (7, *shape)
-    assert not reader.scaling.bounded or np.abs(found).max() <= 1
-    restored = reader.scaling.restore(found)
+    assert not spec.scaling.bounded or np.abs(found).max() <= 1
+    restored = spec.scaling.restore(found)
     assert (restored.dtype == array.dtype) == (
-        reader.scaling.dequantized or dtype in ("float32", "float64")
+        spec.scaling.dequantized or dtype in ("float32", "float64")
     )
     if scaling == "whiten" and array.dtype.kind in "iub":
         np.testing.assert_allclose(restored, restored.round(), atol=0.01)
@@ -127,7 +130,7 @@ def test_every_shape_and_dtype_is_read_back(tmp_path_factory, shape, dtype, scal
     rows, expected = (each.reshape(7, -1).astype(float) for each in (restored, array))
     distances = np.abs(rows[:, None] - expected).max(axis=-1)
     pairs = scipy.optimize.linear_sum_assignment(distances)
-    assert distances[pairs].max() <= (0 if reader.scaling.dequantized else 1e-4)
+    assert distances[pairs].max() <= (0 if spec.scaling.dequantized else 1e-4)
 
 
 @pytest.mark.parametrize("shape", [(6,), (4, 2)])
@@ -139,17 +142,17 @@ def test_whitened_examples_have_variance_1_in_all_directions(tmp_path, shape):
     data = np.concatenate([values.reshape(-1, *shape), np.full((3000, *shape[:-1], 1), 7.0)], -1)
     path = save(tmp_path / "x.npy", data)
     flags = {"dataset": "array", "data_dir": path, "scaling": "whiten", "invalid": "drop"}
-    reader = ArrayReader(DataSettings(**flags))
-    assert reader.example_shape == shape and not reader.bounded
+    spec = spec_of(**flags)
+    assert spec.example_shape == shape and not spec.bounded
     found, _ = read(path, 3000, scaling="whiten", invalid="drop")
     variances = np.linalg.eigvalsh(np.cov(found.reshape(3000, -1).T.astype(float)))
     assert variances[0] < 1e-6
     np.testing.assert_allclose(variances[1:], 1, atol=2e-3)
     np.testing.assert_allclose(found.reshape(3000, -1).mean(axis=0), 0, atol=1e-6)
-    restored = reader.scaling.restore(found)
+    restored = spec.scaling.restore(found)
     assert restored.dtype == np.float64
     np.testing.assert_allclose(sorted_rows(restored), sorted_rows(data), atol=1e-5)
-    assert reread(reader.scaling) == reader.scaling
+    assert reread(spec.scaling) == spec.scaling
 
 
 @pytest.mark.slow
@@ -159,7 +162,7 @@ def test_a_whitened_run_samples_scores_and_exports_in_the_units_of_the_data(tmp_
     flags = {"dataset": "array", "data_dir": path, "scaling": "whiten", **DIAGNOSED}
     run = train_run(tmp_path / "run", [writer := MemoryWriter()], **flags)
     check_diagnosis(writer)
-    whitened = run.dataset.scaling.normalize(tf.constant(data))
+    whitened = run.dataset.spec.scaling.normalize(tf.constant(data))
     assert np.abs(np.cov(whitened.numpy().reshape(64, -1).T)).max() < 1.1
     output = (f"--output={tmp_path}/s.npy", "--sample_format=npy", "--num_samples=9")
     assert not call_main("--mode=sample", f"--model_dir={tmp_path}/run", *output)
@@ -229,7 +232,9 @@ def test_integers_with_256_levels_are_dequantized_like_images(tmp_path):
 
     settings_ = DataSettings(dataset="array", data_dir=save(tmp_path / "x.npy", images))
     first = tf.constant(5, tf.int64)
-    found = ArrayReader(settings_).scaling.normalize_stored(settings_, tf.constant(images), first)
+    found = find_dataset(settings_).spec.scaling.normalize_stored(
+        settings_, tf.constant(images), first
+    )
     np.testing.assert_array_equal(found, pixels.normalize(settings_, tf.constant(images), first))
 
 
@@ -282,7 +287,7 @@ def test_labels_become_classes(tmp_path):
     for name in ("x.npz", "x.csv"):
         flags = {"dataset": "array", "data_dir": str(tmp_path / name), "scaling": "none"}
         data = open_data(Config(**flags, conditioning="projection", batch_size=4))
-        found, found_labels = first_examples(data, 12)
+        found, found_labels = data.read(12)
         places = [np.abs(examples[:, 0] - row[0]).argmin() for row in found.numpy()]
         np.testing.assert_array_equal(found_labels, labels[places])
 
@@ -345,7 +350,7 @@ def test_samples_scores_and_exports_are_in_the_units_of_the_data(tmp_path):
     scores = exported["critic"](examples=tf.constant(array[:5], tf.float32))["scores"]
     found = wgan_gp.load(f"{tmp_path}/run/exported").score(array[:5])
     np.testing.assert_allclose(found, scores, atol=1e-4)
-    normalized = trained.dataset.scaling.normalize(tf.constant(array[:5]))
+    normalized = trained.dataset.spec.scaling.normalize(tf.constant(array[:5]))
     np.testing.assert_allclose(trained.state.critic(normalized)[:, 0], scores, atol=1e-4)
 
 
@@ -354,9 +359,9 @@ def test_a_run_keeps_the_scaling_of_its_beginning(tmp_path, capsys):
     array = RANDOM.uniform(0, 1, (20, 3))
     path = save(tmp_path / "x.npy", array)
     flags = {"dataset": "array", "data_dir": path, "learning_rate_schedule": "constant", **SMALL}
-    before = train_run(tmp_path / "run", **flags).dataset.scaling
+    before = train_run(tmp_path / "run", **flags).dataset.spec.scaling
     save(path, 10 * array)
-    after = train_run(tmp_path / "run", **{**flags, "train_steps": 3}).dataset.scaling
+    after = train_run(tmp_path / "run", **{**flags, "train_steps": 3}).dataset.spec.scaling
     assert after == before
     assert "the data differs from the data of" in capsys.readouterr().err
 
@@ -369,7 +374,7 @@ def test_held_out_data_has_the_scaling_of_the_training_data(tmp_path):
     check_diagnosis(writer)
     assert all("held_out/negative_critic_loss" in values for _, values in writer.summaries)
     held_out = run.dataset.open_held_out()
-    assert first_examples(held_out, 9)[0].numpy().min() > 4
+    assert held_out.read(9)[0].numpy().min() > 4
 
 
 @pytest.mark.parametrize(
@@ -452,7 +457,7 @@ def test_arrays_in_fortran_order_have_the_same_examples(tmp_path, folder):
     """A table of pandas is usually saved in this order."""
     array = RANDOM.normal(size=(9, 4, 2))
     path = save(f"{folder.format(tmp_path)}/x.npy", np.asfortranarray(array))
-    rows = open_arrays(path, "--data_dir=x").examples
+    rows = open_arrays(path, "--data_dir=x")["examples"]
     np.testing.assert_array_equal(rows[2:5], array[2:5])
     np.testing.assert_array_equal(rows[np.array([7, 0])], array[[7, 0]])
 
@@ -466,7 +471,7 @@ def test_values_that_cannot_be_scaled_are_reported(tmp_path, scaling, size):
     path = save(tmp_path / "x.npy", values)
     settings_ = DataSettings(dataset="array", data_dir=path, scaling=scaling)
     with pytest.raises(UserError, match="values in feature 0 that are too large, or too close"):
-        ArrayReader(settings_)
+        find_dataset(settings_)
 
 
 def test_a_cut_file_and_unequal_shards_are_reported(tmp_path):
@@ -528,9 +533,9 @@ def test_a_pipe_is_not_opened(tmp_path):
 @held_in("off")
 def test_a_remote_tpu_does_not_stream_arrays(tmp_path):
     flags = {"dataset": "array", "data_dir": save(tmp_path / "x.npy", np.eye(4))}
-    reader, devices = ArrayReader(DataSettings(**flags)), DeviceSettings(tpu="far")
+    dataset = find_dataset(DataSettings(**flags), devices=DeviceSettings(tpu="far"))
     with pytest.raises(UserError, match=r"machines of --tpu=far cannot read it .* --tpu=local"):
-        reader.open(DataSettings(**flags), classes=0, devices=devices)
+        dataset.open(batch_size=1)
 
 
 def test_samples_have_the_precision_of_the_data():
@@ -638,8 +643,8 @@ def held_out(tmp_path, training, other, **flags):
     flags |= {"dataset": "array", "data_dir": save(tmp_path / "a.npy", training)}
     dataset = find_data(Config(**flags, test_data_dir=save(tmp_path / "b.npy", other)))
     data = dataset.open_held_out()
-    found, _ = first_examples(data, data.size)
-    return np.sort(found.numpy().ravel()).astype(float), dataset.scaling
+    found, _ = data.read(data.size)
+    return np.sort(found.numpy().ravel()).astype(float), dataset.spec.scaling
 
 
 @pytest.mark.parametrize("training", ["uint8", "int16", "bool", ">i2"])
@@ -672,11 +677,11 @@ def test_a_continued_run_keeps_the_values_of_another_dtype(tmp_path):
     run = train_run(
         tmp_path / "run", dataset="array", data_dir=save(tmp_path / "a.npy", levels), **SMALL
     )
-    scaling = run.dataset.scaling
+    scaling = run.dataset.spec.scaling
     path = save(tmp_path / "b.npy", np.array([[300], [-5]], np.int16))
     dataset = find_data(Config(dataset="array", data_dir=path))
     dataset.use_recorded(run.dataset.spec)
-    found = first_examples(dataset.open(batch_size=1), 2)[0].numpy()
+    found = dataset.open(batch_size=1).read(2)[0].numpy()
     raw = found.astype(float) * scaling.scale[0] + scaling.offset[0]
     np.testing.assert_array_equal(np.sort(np.floor(raw).ravel()), [-5, 300])
     far = save(tmp_path / "c.npy", np.array([[1e100], [0.0]]))
@@ -706,7 +711,7 @@ def test_columns_that_are_rounded_by_their_dtype_are_named(
     path = save(
         tmp_path / "x.npy", np.stack([np.arange(len(column)), column], 1, dtype=column.dtype)
     )
-    ArrayReader(DataSettings(dataset="array", data_dir=path, **flags))
+    spec_of(data_dir=path, **flags)
     shown = capsys.readouterr().err
     assert message in shown and ("x.npy is rounded in feature 1: the" in shown) == bool(message)
 
@@ -723,13 +728,13 @@ def test_names_of_classes_have_the_numbers_of_the_training_data(tmp_path):
     other = write("test.csv", ["rose", "lily"] * 4)
     dataset = find_data(Config(**flags, test_data_dir=other))
     assert dataset.spec.class_names == ("iris", "lily", "rose")
-    held_out = first_examples(dataset.open_held_out(), 8)[1].numpy()
+    held_out = dataset.open_held_out().read(8)[1].numpy()
     assert sorted(held_out.tolist()) == [1] * 4 + [2] * 4
     run = train_run(tmp_path / "run", **flags, **SMALL)
     saved = find_run(run.directory.path, {}, LIBRARY)
     shorter = find_data(Config(**{**flags, "data_dir": other}))
     shorter.use_recorded(saved.spec)  # as on a resume
-    assert sorted(set(first_examples(shorter.open(batch_size=2), 8)[1].numpy())) == [1, 2]
+    assert sorted(set(shorter.open(batch_size=2).read(8)[1].numpy())) == [1, 2]
     for name, labels, message in (
         ("unknown.csv", ["rose", "tulip"] * 4, "contains the class 'tulip'"),
         ("numbers.csv", ["0", "1"] * 4, "contains the class '0', which the training data lacks"),

@@ -11,7 +11,7 @@ import tensorflow_datasets as tfds
 from tests.helpers.runs import find_data, open_data, strategy_over
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import BUILT_IN
-from wgan_gp.data.feed.pipeline import distributed_batches, replica_batches
+from wgan_gp.data.feed import distributed_batches, replica_batches
 from wgan_gp.errors import UserError
 
 

@@ -15,7 +15,6 @@ import tensorflow as tf
 
 from wgan_gp.config import DataSettings
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.sources.encoded import Unreadable
 from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.data.sources.pictures.folder import find_source
@@ -473,7 +472,7 @@ def test_crop_none_names_the_picture(tmp_path):
 
 
 def labels_of(data):
-    return sorted(first_examples(data, data.size)[1].numpy().tolist())
+    return sorted(data.read(data.size)[1].numpy().tolist())
 
 
 def test_classes_of_other_data_keep_their_numbers(tmp_path):

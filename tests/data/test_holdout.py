@@ -12,8 +12,8 @@ import tensorflow as tf
 from tests.helpers.runs import TINY, call_main, find_data, held_in, open_data, resolved
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.feed.pipeline import first_examples, replica_batches
-from wgan_gp.data.holdout import is_held_out
+from wgan_gp.data.feed import replica_batches
+from wgan_gp.data.source import is_held_out
 from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.errors import UserError
 
@@ -30,7 +30,7 @@ def test_the_rule_is_that_of_scikit_learn(size, share):
 
 def values_of(data):
     """Returns the first value of each example of an epoch, in units of the data, and the labels."""
-    examples, labels = first_examples(data, data.size)
+    examples, labels = data.read(data.size)
     return np.asarray(examples, np.float64).reshape(data.size, -1)[:, 0], labels.numpy()
 
 
@@ -132,11 +132,11 @@ def test_scalings_do_not_know_the_held_out_examples(tmp_path, scaling):
     settings = {"dataset": "array", "scaling": scaling, "invalid": "drop"}
     dataset = find_data(Config(data_dir=f"{tmp_path}/x.npy", holdout=0.2, **settings))
     alone = find_data(Config(data_dir=f"{tmp_path}/y.npy", **settings))
-    assert dataset.scaling == alone.scaling
+    assert dataset.spec.scaling == alone.spec.scaling
     examples = dataset.open(batch_size=1).examples
     np.testing.assert_array_equal(examples, alone.open(batch_size=1).examples)
     assert dataset.open_held_out().size == 10
-    assert np.abs(first_examples(dataset.open_held_out(), 10)[0]).min() > 5
+    assert np.abs(dataset.open_held_out().read(10)[0]).min() > 5
 
 
 def test_conditions_are_standardized_without_the_held_out_examples():
@@ -146,11 +146,11 @@ def test_conditions_are_standardized_without_the_held_out_examples():
     data = {"examples": np.random.default_rng(0).normal(size=[30, 2]), "conditions": conditions}
     settings = Config(dataset="python", holdout=0.1)
     dataset = find_dataset(settings, conditioning="projection", function=lambda: data)
-    assert dataset.conditions.mean == pytest.approx(conditions[~held_out].mean())
+    assert dataset.spec.conditions.mean == pytest.approx(conditions[~held_out].mean())
     frame = pandas.DataFrame({"x": np.random.default_rng(0).normal(size=30), "c": conditions[:, 0]})
     settings = Config(dataset="python", holdout=0.1, condition_columns="c")
     dataset = find_dataset(settings, conditioning="projection", function=lambda: frame)
-    assert dataset.conditions.mean == pytest.approx(conditions[~held_out].mean())
+    assert dataset.spec.conditions.mean == pytest.approx(conditions[~held_out].mean())
 
 
 @pytest.mark.slow

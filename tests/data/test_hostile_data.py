@@ -16,7 +16,7 @@ import tensorflow as tf
 from tests.helpers.records import write_records
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
-from wgan_gp.data.feed import pipeline_errors
+from wgan_gp.data import pipeline_errors
 from wgan_gp.data.sources import downloads, listing
 from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.sources.records import prepared

@@ -18,9 +18,8 @@ from tests.helpers.runs import (
     train_tiny,
 )
 from wgan_gp.config import Config
-from wgan_gp.data.feed.loop_input import is_resident, is_stored
-from wgan_gp.data.feed.pipeline import check_elements, first_examples, replica_batches
-from wgan_gp.data.opened_data import InMemoryData, StreamedData
+from wgan_gp.data.feed import check_elements, replica_batches
+from wgan_gp.data.loop_input import is_resident
 from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.errors import UserError
 
@@ -91,7 +90,7 @@ BAD = {"a/torn.jpg", "a/text.png", "b/empty.png"}
 def test_unreadable_images_are_left_out(folder, cache, capsys):
     config = Config(dataset="image_folder", data_dir=folder, batch_size=10, **PLAIN)
     data = open_data(config)
-    assert data.size == 30 and isinstance(data, InMemoryData if cache == "on" else StreamedData)
+    assert data.size == 30 and data.held == (cache == "on")
     said = capsys.readouterr().err
     assert "3 of 33 examples cannot be read and are left out: a/text.png (it is not a" in said
     assert "), a/torn.jpg (" in said and said.endswith("), b/empty.png (it is empty)\n")
@@ -106,7 +105,7 @@ def test_cmyk_images_keep_their_colors(tmp_path, channels):
     cmyk = PIL.Image.new("CMYK", (SIDE, SIDE), (0, 200, 100, 20))
     cmyk.save(tmp_path / "ink.jpg", quality=100)
     settings = {"data_dir": str(tmp_path), "batch_size": 1, "image_channels": channels, **PLAIN}
-    images, _ = first_examples(open_data(Config(dataset="image_folder", **settings)), 1)
+    images, _ = open_data(Config(dataset="image_folder", **settings)).read(1)
     expected = np.asarray(cmyk.convert("RGB").convert("L" if channels == 1 else "RGB"))[0, 0]
     expected = expected / 127.5 - 1
     np.testing.assert_allclose(images[0, 4, 4], expected, atol=0.05)
@@ -126,7 +125,7 @@ def test_large_images_are_reduced_by_averaging(tmp_path):
         (tmp_path / f"{height}.png").write_bytes(encoded(stripes))
         (tmp_path / f"{height}.jpg").write_bytes(encoded(stripes, "JPEG", quality=95))
     config = Config(dataset="image_folder", data_dir=str(tmp_path), batch_size=10, **PLAIN)
-    images, _ = first_examples(open_data(config), 10)
+    images, _ = open_data(config).read(10)
     assert images.shape == (10, SIDE, SIDE, 3) and np.abs(images).max() < 0.1
 
 
@@ -204,7 +203,7 @@ def test_the_feature_names_of_imagenet_are_supported(tmp_path):
     path = tmp_path / "x.tfrecord"
     write_record_file(path, images, label_key="image/class/label", image_key="image/encoded")
     config = Config(dataset="tfrecord", data_dir=str(path), batch_size=6, **PLAIN)
-    images, labels = first_examples(open_data(config), 6)
+    images, labels = open_data(config).read(6)
     np.testing.assert_array_equal(labels, numbers_of(images) % 3)
 
 
@@ -269,7 +268,7 @@ def test_batches_do_not_depend_on_replicas_hosts_or_restarts(kind, cache, folder
     np.testing.assert_array_equal(read(12, hosts=2, replicas=4), whole)
     np.testing.assert_array_equal(read(3, first_step=9, hosts=2, replicas=4), whole[9:])
     other = open_data(Config(**{**config.to_dict(), "seed": 1}))
-    assert (first_examples(other, 8)[0].numpy() != whole[0]).any()
+    assert (other.read(8)[0].numpy() != whole[0]).any()
 
 
 @pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
@@ -352,7 +351,7 @@ class Transparent(Squares):
 
 def test_alpha_channels_are_dropped(tmp_path):
     settings = {"data_dir": str(tmp_path), "download": True, "batch_size": 1, **PLAIN}
-    images, _ = first_examples(open_data(Config(dataset="transparent", **settings)), 1)
+    images, _ = open_data(Config(dataset="transparent", **settings)).read(1)
     assert images.shape == (1, SIDE, SIDE, 3)
 
 
@@ -361,7 +360,7 @@ def test_download_prepares_a_dataset(tmp_path):
     with pytest.raises(UserError, match=r"is not prepared: .* — add --download on"):
         open_data(Config(**settings))
     data = open_data(Config(download=True, **settings))
-    assert sorted(numbers_of(first_examples(data, 30)[0])) == list(range(30))
+    assert sorted(numbers_of(data.read(30)[0])) == list(range(30))
 
 
 def test_an_incomplete_dataset_is_refused(tmp_path, caplog):
@@ -404,7 +403,7 @@ def test_properties_are_known_without_reading(kind, cache, request, monkeypatch,
     assert unread.size == {"folder": 33}.get(kind, opened.size)
     assert opened.size == {"folder": 30}.get(kind, unread.size)
     assert (unread.format.shape, unread.format.dtype) == (opened.example_shape, tf.uint8)
-    assert is_stored(unread) == is_stored(opened) == (cache != "off")
+    assert unread.held == opened.held == (cache != "off")
     assert is_resident(unread) == is_resident(opened) == (cache == "device")
     assert unread.examples.shape == [unread.size, *opened.example_shape]
     assert (unread.examples.dtype, unread.labels.dtype) == (tf.uint8, tf.int32)

@@ -19,9 +19,9 @@ from tests.helpers.runs import LIBRARY, call_main, find_data, held_in, strategy_
 from wgan_gp.app.saved_run import SavedRun
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.feed.pipeline import first_examples
-from wgan_gp.data.feed.pipeline_errors import user_error_of
-from wgan_gp.data.sources.arrays.array_files import open_arrays
+from wgan_gp.data.pipeline_errors import user_error_of
+from wgan_gp.data.sources.array_files import open_arrays
+from wgan_gp.data.sources.arrays import ArrayData
 from wgan_gp.data.sources.labels import number_labels, numbered_like
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import Examples
@@ -33,7 +33,7 @@ TINY = "--model=mlp --model_width=4 --train_steps=2 --steps_per_loop=2 --batch_s
 
 
 def read(path):
-    return open_arrays(str(path), f"--data_dir={path}")
+    return ArrayData(**open_arrays(str(path), f"--data_dir={path}"))
 
 
 @settings(max_examples=30, deadline=None)
@@ -218,7 +218,7 @@ def test_a_file_that_changes_while_it_is_read_is_one_line(tmp_path, change):
         np.save(path, EXAMPLES[: 5 if change == "cut" else 12])
         os.utime(path, (1, 1))
     with pytest.raises(tf.errors.InvalidArgumentError) as caught:
-        first_examples(data, 4)
+        data.read(4)
     assert "x.npy was changed, cut or deleted" in str(user_error_of(caught.value))
 
 
@@ -257,7 +257,7 @@ def test_pairs_of_python_have_labels_unless_they_cannot_be_labels(labels, names,
             continue
         dataset = find_dataset(Config(), function=lambda data=data: data)
         assert dataset.spec.class_names == names
-        assert (dataset.conditions is None) == (names is not None)
+        assert (dataset.spec.conditions is None) == (names is not None)
         # Energies that are whole numbers by chance would silently be classes.
         are_doubtful = names is not None and labels.dtype == float and isinstance(data, tuple)
         assert ("so they are classes" in caplog.text) == (are_doubtful and labels.size == 12)
@@ -283,7 +283,7 @@ def test_streams_have_numbers_of_classes():
         return find_dataset(config, function=lambda: data, conditioning="projection")
 
     dataset = find(np.eye(3)[NUMBERS // 2])
-    found = first_examples(dataset.open(batch_size=12), 12)[1]
+    found = dataset.open(batch_size=12).read(12)[1]
     assert dataset.spec.class_names == ("0", "1", "2") and found.numpy().tolist() == [0, 1, 2] * 4
     with pytest.raises(UserError, match=r"needs labels, .* are one-hot rows in a stream"):
         find(NUMBERS)
@@ -294,7 +294,7 @@ def test_held_out_splits_have_the_classes_of_training():
         return (EXAMPLES, NUMBERS if split == "train" else NUMBERS.clip(3))
 
     dataset = find_dataset(Config(), function=function, conditioning="projection")
-    labels = first_examples(dataset.open_held_out(), 12)[1].numpy()
+    labels = dataset.open_held_out().read(12)[1].numpy()
     assert sorted(labels.tolist()) == [1] * 8 + [2] * 4
 
 

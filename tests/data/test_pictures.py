@@ -2,6 +2,7 @@
 
 import io
 import json
+import math
 import struct
 import sys
 
@@ -25,13 +26,12 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app.run_errors import explaining_errors
 from wgan_gp.config import Config
-from wgan_gp.data.feed.loop_input import open_loop_input
-from wgan_gp.data.feed.pipeline import first_examples, replica_batches
+from wgan_gp.data.feed import replica_batches
+from wgan_gp.data.loop_input import open_loop_input
 from wgan_gp.data.scaling import pixels
-from wgan_gp.data.sources import shapes
+from wgan_gp.data.sources import python, shapes
 from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.data.sources.pictures.forms import Form
-from wgan_gp.data.sources.python.user_data import UserReader
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.typed_json import load_dataclass
 
@@ -109,13 +109,15 @@ def test_a_function_of_the_user_gets_a_pair_for_a_rectangle():
     def function(image_size):
         received.append(image_size)
         sides = image_size if isinstance(image_size, tuple) else (image_size, image_size)
-        return np.zeros([4, *sides, 1], np.uint8)
+        return np.arange(4 * math.prod(sides), dtype=np.uint8).reshape(4, *sides, 1)
 
     for size in (8, "8x4"):
-        UserReader(Config(image_size=size), function, "data")
+        python.find_source(Config(image_size=size, scaling="none"), function, "data")
     assert received == [8, (8, 4)]
     with pytest.raises(UserError, match=r"--image_size=8x5, but the examples of data have shape"):
-        UserReader(Config(image_size="8x5"), lambda: np.zeros([4, 8, 4, 1], np.uint8), "data")
+        python.find_source(
+            Config(image_size="8x5"), lambda: np.zeros([4, 8, 4, 1], np.uint8), "data"
+        )
 
 
 # Windows and rectangles
@@ -184,7 +186,7 @@ def test_rectangles_are_trained_on_whole(rectangles, tmp_path, cache, capsys):
 )
 def test_rectangles_are_read_whole(rectangles, cache):
     assert resolved(Config(**RECTANGLES, data_dir=rectangles)).image_size == "12x6"
-    images, _ = first_examples(open_data(settings_of(rectangles, batch_size=4)), 4)
+    images, _ = open_data(settings_of(rectangles, batch_size=4)).read(4)
     found = {image.tobytes() for image in levels_of(images)}
     assert found == {(ramp(12, 6) + number).astype(int).tobytes() for number in range(4)}
 
@@ -199,8 +201,8 @@ def test_networks_without_rectangles_get_the_square(rectangles, capsys):
 
 @pytest.mark.parametrize(("size", "shape"), [("8x4", (8, 4)), ("4x8", (4, 8)), ("12x6", (12, 6))])
 def test_digits_are_cropped_to_rectangles(size, shape):
-    whole, _ = first_examples(open_data(Config(batch_size=1)), 8)
-    part, _ = first_examples(open_data(Config(batch_size=1, image_size=size)), 8)
+    whole, _ = open_data(Config(batch_size=1)).read(8)
+    part, _ = open_data(Config(batch_size=1, image_size=size)).read(8)
     assert part.shape == (8, *shape, 1)
     if size == "8x4":
         np.testing.assert_array_equal(part, whole[:, :, 2:6])
@@ -267,9 +269,9 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
         pytest.raises(UserError, match=rf"3\.{ending}: it has 4x8 pixels, and --crop=none"),
         explaining_errors(config),
     ):
-        first_examples(open_data(config), 4)
+        open_data(config).read(4)
     center = Config(**{**config.to_dict(), "crop": "center"})
-    assert len(first_examples(open_data(center), 4)[0]) == 4
+    assert len(open_data(center).read(4)[0]) == 4
 
 
 @pytest.mark.slow
@@ -354,7 +356,7 @@ def test_16_bits_are_kept(tmp_path, kind, cache):
     assert data.format.dtype == tf.uint16 and data.example_shape == image.shape
     unread = find_data(config).open_unread(batch_size=1)
     assert unread.format.dtype == tf.uint16 and unread.format.example_bytes == 60 * channels
-    examples, _ = first_examples(data, 3)
+    examples, _ = data.read(3)
     np.testing.assert_array_equal(levels_of(examples, 16), [image] * 3)
     assert examples.numpy().min() >= -1 and examples.numpy().max() <= 1
 
@@ -583,7 +585,7 @@ def test_many_channels_are_read_by_tifffile(tmp_path, planes, cache):
     folder = put(tmp_path / "x", a_tiff=content)
     data = open_data(settings_of(folder))
     assert data.example_shape == (5, 6, 8) and data.format.dtype == tf.uint16
-    examples, _ = first_examples(data, 1)
+    examples, _ = data.read(1)
     np.testing.assert_array_equal(levels_of(examples[0], 16), np.rot90(EIGHT, -1))
     with pytest.raises(UserError, match=r"=3, but the images of .* have 8 channels — give 1"):
         find_data(settings_of(folder, image_channels=3))

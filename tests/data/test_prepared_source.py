@@ -9,7 +9,7 @@ import tensorflow_datasets as tfds
 
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
-from wgan_gp.data.feed.pipeline import first_examples, replica_batches
+from wgan_gp.data.feed import replica_batches
 from wgan_gp.data.sources.encoded import NO_LABEL, Unreadable
 from wgan_gp.data.sources.records import prepared
 from wgan_gp.data.sources.records.prepared import PreparedSource, find_source
@@ -230,7 +230,7 @@ def test_examples_without_a_label_train_an_unconditional_run(tmp_path, cache):
         **{"dataset": "shades", "data_dir": str(tmp_path), "data_cache": f"{tmp_path}/cache"},
         **{"batch_size": 6},
     }
-    _, labels = first_examples(open_data(Config(**settings)), 6)
+    _, labels = open_data(Config(**settings)).read(6)
     assert sorted(labels.numpy()) == [-1, -1, 0, 0, 1, 1]
     with pytest.raises(UserError, match="2 of 6 examples have no label, which the run needs — use"):
         open_data(Config(**settings, conditioning="acgan"))
@@ -282,10 +282,10 @@ def test_the_second_start_decodes_nothing(shades, tmp_path, monkeypatch, cache):
         **{"dataset": "shades", "data_dir": shades, "data_cache": str(tmp_path)},
         **{"batch_size": 20, "dequantization": False, "conditioning": "acgan"},
     )
-    first = first_examples(open_data(config), 20)
+    first = open_data(config).read(20)
     monkeypatch.setattr(PreparedSource, "items", None)
     monkeypatch.setattr(PreparedSource, "read", None)
-    for before, now in zip(first, first_examples(open_data(config), 20), strict=True):
+    for before, now in zip(first, open_data(config).read(20), strict=True):
         np.testing.assert_array_equal(now, before)
 
 

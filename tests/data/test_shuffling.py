@@ -7,8 +7,7 @@ import tensorflow as tf
 
 from tests.helpers.runs import open_data
 from wgan_gp.config import Config
-from wgan_gp.data.feed.pipeline import own_indices, replica_batches
-from wgan_gp.data.feed.shuffling import shuffled
+from wgan_gp.data.feed import own_places, replica_batches, shuffled
 
 
 def read(seed, size, first, count, batch=None):
@@ -59,7 +58,7 @@ def test_two_machines_divide_the_order_of_one():
 
     def read_steps(hosts, host):
         context = tf.distribute.InputContext(hosts, host, 4)
-        steps = own_indices(data, context, count=2, first_step=300)
+        steps = own_places(data, context, count=2, first_step=300)
         return np.stack(list(steps.take(5).as_numpy_iterator()))
 
     one = read_steps(1, 0)

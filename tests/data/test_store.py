@@ -21,10 +21,10 @@ import tensorflow as tf
 from tests.helpers.runs import held_in
 from tests.helpers.sources import NumberedSource
 from wgan_gp.config import PYTHON, DataSettings, DeviceSettings
-from wgan_gp.data import opened_data
-from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.feed.pipeline import replica_batches, stored_batches
-from wgan_gp.data.feed.pipeline_errors import user_error_of
+from wgan_gp.data import feed
+from wgan_gp.data.datasets import Dataset, find_dataset
+from wgan_gp.data.feed import replica_batches, stored_batches
+from wgan_gp.data.pipeline_errors import user_error_of
 from wgan_gp.data.sources.npy import Shards, open_npy
 from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.store import building, cache, opening, store
@@ -286,7 +286,7 @@ def test_pictures_that_no_disk_holds_are_one_error(tmp_path, monkeypatch, capsys
     for data_cache, what in ((str(tmp_path), "decoding"), ("off", "decoding"), (bucket, "copying")):
         config, source = DataSettings(data_cache=data_cache), Squares()
         with pytest.raises(UserError, match=f"{what} .* needs 1.8 KB in") as caught:
-            opening.SourceReader(source).open(config, classes=0, devices=LOCAL)
+            found(source, config, LOCAL).open(batch_size=1)
         assert "67.1 MB are free — free space, or give --data_cache" in str(caught.value)
         assert not source.read_indices
     assert "warning" not in capsys.readouterr().err
@@ -417,6 +417,10 @@ def test_files_that_appear_during_a_build_are_kept(tmp_path):
     assert files_in(tmp_path / "s") == ["mine"]
 
 
+def found(encoded, settings, devices):
+    return Dataset(opening.slow(encoded, settings), settings, "none", devices)
+
+
 def read_batches(data, steps=20, first_step=3, hosts=1, host=0):
     context = tf.distribute.InputContext(hosts, host, 2 * hosts)
     batches = iter(replica_batches(data, context, batch_size=8, first_step=first_step))
@@ -429,22 +433,22 @@ def test_each_way_of_reading_yields_the_same_batches(tmp_path, monkeypatch, dtyp
     """From memory, from files by Python, and from files by TensorFlow alone, in a bucket."""
     source, expected = Squares(bad=[7], dtype=dtype), None
     bucket = f"ram://{tmp_path.name}/{np.dtype(dtype)}"
-    for data_cache, devices, kind in (
-        (str(tmp_path), LOCAL, "StoredData"),
-        (str(tmp_path), LOCAL, "StreamedRows"),
-        ("off", LOCAL, "StoredData"),
-        ("off", LOCAL, "StreamedRows"),
-        (bucket, REMOTE, "StoredData"),
-        (bucket, REMOTE, "StreamedRecords"),
-        (bucket, LOCAL, "StreamedRows"),
+    for data_cache, devices, memory in (
+        (str(tmp_path), LOCAL, "on"),
+        (str(tmp_path), LOCAL, "off"),
+        ("off", LOCAL, "on"),
+        ("off", LOCAL, "off"),
+        (bucket, REMOTE, "on"),
+        (bucket, REMOTE, "off"),
+        (bucket, LOCAL, "off"),
     ):
         monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
         config = DataSettings(random_flips=True, data_cache=data_cache)
-        with held_in("on" if kind == "StoredData" else "off"):
-            data = opening.SourceReader(source).open(config, classes=0, devices=devices)
-            unread = opening.SourceReader(source).open_unread(config, devices=devices)
-        assert type(data).__name__ == kind and data.size == 49
-        assert unread.in_memory == (kind == "StoredData") and unread.format.shape == (4, 3, 3)
+        with held_in(memory):
+            data = found(source, config, devices).open(batch_size=1)
+            unread = found(source).open_unread(config, devices=devices)
+        assert data.held == (memory == "on") and data.size == 49
+        assert unread.held == data.held and unread.format.shape == (4, 3, 3)
         batches = read_batches(data)
         expected = expected or batches
         for batch, other in zip(batches, expected, strict=True):
@@ -458,9 +462,7 @@ def test_each_way_of_reading_yields_the_same_batches(tmp_path, monkeypatch, dtyp
 def test_a_restart_and_a_second_machine_continue_the_same_order(tmp_path, kind):
     root = str(tmp_path) if kind == "rows" else f"ram://{tmp_path.name}"
     config = DataSettings(data_cache=root)
-    data = opening.SourceReader(Squares()).open(
-        config, classes=0, devices=LOCAL if kind == "rows" else REMOTE
-    )
+    data = found(Squares(), config, LOCAL if kind == "rows" else REMOTE).open(batch_size=1)
     whole = np.concatenate([labels for _, labels in read_batches(data, 40, 0)])
     resumed = np.concatenate([labels for _, labels in read_batches(data, 20, 10)])
     np.testing.assert_array_equal(resumed, whole[80:160])
@@ -472,7 +474,7 @@ def test_a_restart_and_a_second_machine_continue_the_same_order(tmp_path, kind):
 @held_in("off")
 def test_graphs_of_a_remote_tpu_call_no_python(tmp_path):
     config = DataSettings(data_cache=f"ram://{tmp_path.name}")
-    data = opening.SourceReader(Squares()).open(config, classes=0, devices=REMOTE)
+    data = found(Squares(), config, REMOTE).open(batch_size=1)
     batches = stored_batches(data, tf.distribute.InputContext(), 4, 0)
     graph = batches._as_serialized_graph().numpy()
     assert b"PyFunc" not in graph and b"FixedLengthRecordDataset" in graph
@@ -485,7 +487,7 @@ def test_a_remote_tpu_needs_a_bucket_for_large_data(tmp_path):
         with pytest.raises(
             UserError, match=r"because of its size, .* — give --data_cache=gs://BUCKET"
         ):
-            opening.SourceReader(Squares()).open_unread(config, devices=REMOTE)
+            found(Squares()).open_unread(config, devices=REMOTE)
 
 
 @pytest.mark.parametrize(
@@ -493,13 +495,13 @@ def test_a_remote_tpu_needs_a_bucket_for_large_data(tmp_path):
     [
         (2**30, True, True),
         (2**30 + 1, False, True),
-        (opened_data.MAX_SENT_BYTES, False, True),
-        (opened_data.MAX_SENT_BYTES + 1, False, False),
+        (feed.MAX_SENT_BYTES, False, True),
+        (feed.MAX_SENT_BYTES + 1, False, False),
     ],
 )
 def test_what_can_be_sent_to_a_remote_tpu_is_held_in_memory(size, local, remote):
-    assert opened_data.is_held(size, LOCAL) == local
-    assert opened_data.is_held(size, REMOTE) == remote
+    assert feed.is_held(size, LOCAL) == local
+    assert feed.is_held(size, REMOTE) == remote
 
 
 ENDLESS = tf.data.Dataset.from_tensors(np.zeros([3], np.float32)).repeat()
@@ -517,7 +519,7 @@ ENDLESS = tf.data.Dataset.from_tensors(np.zeros([3], np.float32)).repeat()
 def test_python_data_that_cannot_be_sent_to_a_remote_tpu_are_refused(
     data, settings, message, monkeypatch
 ):
-    monkeypatch.setattr(opened_data, "MAX_SENT_BYTES", 100)
+    monkeypatch.setattr(feed, "MAX_SENT_BYTES", 100)
     config = DataSettings(dataset=PYTHON, **settings)
     found = find_dataset(config, devices=REMOTE, function=lambda: data)
     with pytest.raises(UserError, match=message):
@@ -542,7 +544,7 @@ def test_rows_are_aligned_so_that_tensorflow_does_not_copy_them(tmp_path, dtype)
 @held_in("off")
 def test_a_store_that_is_cut_while_it_is_read_is_one_line(tmp_path):
     config = DataSettings(data_cache=str(tmp_path))
-    data = opening.SourceReader(Squares()).open(config, classes=0, devices=LOCAL)
+    data = found(Squares(), config, LOCAL).open(batch_size=1)
     batches = iter(replica_batches(data, tf.distribute.InputContext(), batch_size=8, first_step=0))
     next(batches)
     for path in tmp_path.glob("*/examples-*.npy"):

@@ -287,7 +287,7 @@ def evaluate(samples, real, count=10_000, kind=None, sampler=None, restore=None,
     settings = Config(evaluate_samples=count)
     sampler = sampler or FakeSampler(samples)
     real.dataset.names = names
-    real.dataset.scaling = restore and types.SimpleNamespace(restore=restore)
+    real.dataset.spec.scaling = restore and types.SimpleNamespace(restore=restore)
     made = evaluator.make_evaluator(settings, tf.distribute.get_strategy(), sampler, real, None)
     assert type(made) is (kind or arrays.TableEvaluator)
     values = made.evaluate()

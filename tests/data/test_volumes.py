@@ -13,7 +13,6 @@ from tests.fuzz.results import tensors
 from tests.helpers.runs import call_main, find_data, open_data, resolved, train_tiny
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.data.scaling import pixels
 from wgan_gp.errors import UserError
 from wgan_gp.inference.images import middle_slices
@@ -56,8 +55,8 @@ def test_an_array_of_five_axes_is_read_as_volumes(path):
     dataset = find_data(config)
     assert dataset.spec.example_shape == SHAPE
     assert dataset.spec.describe(24).startswith("24 examples of 6x8x5 voxels and 2 channels")
-    examples = first_examples(open_data(config), 24)[0].numpy()
-    restored, given = dataset.scaling.restore(examples), volumes()
+    examples = open_data(config).read(24)[0].numpy()
+    restored, given = dataset.spec.scaling.restore(examples), volumes()
     in_order = [each[each[:, 0, 0, 0, 0].argsort()] for each in (restored, given)]
     np.testing.assert_allclose(*in_order, rtol=1e-4, atol=1e-5)
 
@@ -77,7 +76,7 @@ def test_a_function_of_the_user_may_give_volumes(given):
     dataset = find_dataset(settings, function=lambda: given)
     assert dataset.spec.example_shape == SHAPE
     assert models.MODELS.default(SHAPE) == "conv3d"
-    examples = first_examples(dataset.open(batch_size=8), 8)[0].numpy()
+    examples = dataset.open(batch_size=8).read(8)[0].numpy()
     assert examples.shape == (8, *SHAPE)
     assert 0.99 < examples.min() <= examples.max() <= 1
 

@@ -8,7 +8,6 @@ import tifffile
 from tests.helpers.runs import find_data, strategy_over
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.feed.pipeline import first_examples
 from wgan_gp.evaluation import closest, evaluator, extractors, metrics
 from wgan_gp.evaluation.examples import ArrayCache, Examples
 
@@ -73,7 +72,7 @@ class PerfectSampler:
     classes, conditions = 0, None
 
     def __init__(self, dataset):
-        self._samples = first_examples(dataset.open(batch_size=COUNT), COUNT)[0].numpy()
+        self._samples = dataset.open(batch_size=COUNT).read(COUNT)[0].numpy()
 
     def sample(self, count):
         return self._samples[:count]

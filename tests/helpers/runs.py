@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 from unittest import mock
 
+import numpy as np
 import tensorflow as tf
 from absl import flags as absl_flags
 
@@ -19,12 +20,13 @@ import train
 from wgan_gp.app import build, run, training
 from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
-from wgan_gp.config import Config
-from wgan_gp.data import opened_data
+from wgan_gp.config import Config, DataSettings
+from wgan_gp.data import feed, loop_input
 from wgan_gp.data.datasets import Dataset, find_dataset
-from wgan_gp.data.feed import loop_input
-from wgan_gp.data.opened_data import InMemoryData, StreamedData
-from wgan_gp.data.sources.python import user_arrays
+from wgan_gp.data.feed import Examples
+from wgan_gp.data.source import Source
+from wgan_gp.data.sources import python
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.run_directory.typed_json import load_dataclass, to_json
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices, connect
@@ -132,9 +134,25 @@ def find_data(config: Config) -> Dataset:
     return find_dataset(config, conditioning=config.conditioning, devices=config)
 
 
-def open_data(config: Config) -> InMemoryData | StreamedData:
+def open_data(config: Config) -> Examples:
     """Opens the dataset of a run, as training does."""
     return find_data(config).open(batch_size=config.batch_size)
+
+
+def examples_of(stored, labels=None, settings=None, units=None, **options) -> Examples:
+    """Returns examples `[N, ...]` as they are stored, in the order of training.
+
+    Args:
+      stored: The examples.
+      labels: Their labels, or None.
+      settings: The settings of the data.
+      units: `Pixels` of levels, or None for numbers that are not changed.
+      **options: See `Examples`.
+    """
+    classes = 0 if labels is None else int(np.max(labels)) + 1
+    spec = DataSpec(stored.shape[1:], classes, pixels=units)
+    source = Source("data", spec, stored.dtype, len(stored), stored.__getitem__, labels)
+    return Examples(source, settings or DataSettings(), **options)
 
 
 def train_tiny(model_dir, library: Library = LIBRARY, **settings) -> tuple[run.Run, MemoryWriter]:
@@ -159,8 +177,8 @@ def held_in(memory: str):
         "device": [],
         "on": [(loop_input, "MAX_CACHE_BYTES")],
         "off": [
-            *((each, "MAX_CACHE_BYTES") for each in (loop_input, opened_data, user_arrays)),
-            (opened_data, "MAX_SENT_BYTES"),
+            *((each, "MAX_CACHE_BYTES") for each in (loop_input, feed, python)),
+            (feed, "MAX_SENT_BYTES"),
         ],
     }[memory]
     with contextlib.ExitStack() as stack:

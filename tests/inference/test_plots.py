@@ -11,14 +11,13 @@ import matplotlib
 import numpy as np
 import pandas as pd
 import pytest
-import tensorflow as tf
 from matplotlib.colors import to_hex
 from PIL import Image
 
+from tests.helpers.runs import examples_of
 from wgan_gp import inference
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import DataSpec
-from wgan_gp.data.opened_data import ExampleFormat, StoredData
 from wgan_gp.data.scaling.scaling import Scaling
 from wgan_gp.data.tables.table import Table
 from wgan_gp.errors import UserError
@@ -304,12 +303,7 @@ class FakeSampler:
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(2,), (5,), (20, 2), (8, 6, 4), (8, 6, 1)])
 def test_training_draws_samples_of_every_shape(shape):
-    data = StoredData(
-        0,
-        ExampleFormat(shape, tf.float32, lambda examples, _: examples),
-        normal(70, *shape).astype(np.float32),
-        np.zeros(70, np.int32),
-    )
+    data = examples_of(normal(70, *shape).astype(np.float32))
     scaling = scaling_of(0, 1, shape[-1])
     drawn = make_sample_images(FakeSampler(shape), data, scaling)()
     assert set(drawn) == ({"samples"} if len(shape) == 1 else {"samples", "interpolation"})

@@ -163,7 +163,7 @@ def test_a_result_scores_in_the_units_of_the_data(tmp_path):
     result = wgan_gp.train(config, data=frame)
     scores, distances = result.score(frame[["c", "a", "b"]], distances=True)
     assert scores.shape == distances.shape == (40,) and distances.min() >= 0
-    normalized = result.run.dataset.scaling.normalize(tf.constant(frame.to_numpy()))
+    normalized = result.run.dataset.spec.scaling.normalize(tf.constant(frame.to_numpy()))
     np.testing.assert_allclose(scores, result.critic(normalized)[:, 0], atol=1e-5)
     loaded = wgan_gp.load(result.export())
     np.testing.assert_allclose(loaded.score(frame.to_numpy()), scores, atol=1e-5)

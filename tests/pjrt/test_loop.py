@@ -12,7 +12,7 @@ from tests.helpers.forks import start_program
 from tests.helpers.runs import TINY, open_run, train_tiny
 from wgan_gp.app.training import make_trainer
 from wgan_gp.config import Config
-from wgan_gp.data.feed import loop_input
+from wgan_gp.data import loop_input
 from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.pjrt import client
 from wgan_gp.pjrt import loop as pjrt_loop

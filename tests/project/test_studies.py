@@ -6,6 +6,7 @@ import pathlib
 import sys
 import threading
 import time
+import types
 
 import numpy as np
 import pandas as pd
@@ -23,7 +24,7 @@ from studies import (
     tables,
     thousand_modes,
 )
-from studies.baselines import mnist_keras
+from studies.baselines import ctgan_worker, mnist_keras
 from studies.baselines.turns import Turns, to_levels
 from tests.helpers.runs import call_main
 
@@ -63,6 +64,57 @@ def test_texts_of_samples_are_texts_if_all_of_them_are_numbers(tmp_path):
         tables.numbers(samples, table),
         [[1, 0], [np.nan, 1], [0, 0]],  # in the order of the texts
     )
+
+
+class FakeCtgan:
+    """CTGAN and TVAE, whose samples are the rows with noise and without the types of the data."""
+
+    def __init__(self, enable_gpu):
+        assert not enable_gpu
+
+    def fit(self, table, discrete):
+        assert not table.isna().any().any()
+        self.table = table
+        self.discrete = discrete
+        for _ in sys.modules["ctgan.synthesizers.ctgan"].tqdm(range(10)):
+            pass
+
+    def sample(self, count):
+        random, found = np.random.default_rng(0), self.table.sample(count, random_state=0)
+        numbers = [name for name in found if name not in self.discrete]
+        return found.astype(dict.fromkeys(numbers, float)).assign(
+            **{name: found[name] + 0.3 * random.normal(size=count) for name in numbers}
+        )
+
+
+def test_samples_of_ctgan_have_the_decimals_the_range_and_the_missing_values(
+    tmp_path, monkeypatch, capsys
+):
+    """The bare packages write reals without rounding, and numbers where values were missing."""
+    table = people(500).assign(age=np.arange(500) % 70)
+    table = table.assign(tax=table["tax"].round(1), income=table["income"].round(2))
+    table.loc[:40, "group"] = np.nan
+    table.to_csv(tmp_path / "a.csv", index=False)
+    fake = types.ModuleType("ctgan")
+    names = ("ctgan.synthesizers", "ctgan.synthesizers.ctgan", "ctgan.synthesizers.tvae", "torch")
+    modules = {name: types.ModuleType(name) for name in names} | {"ctgan": fake}
+    fake.CTGAN = fake.TVAE = FakeCtgan
+    fake.synthesizers = modules["ctgan.synthesizers"]
+    fake.synthesizers.ctgan = modules["ctgan.synthesizers.ctgan"]
+    fake.synthesizers.tvae = modules["ctgan.synthesizers.tvae"]
+    modules["torch"].manual_seed = lambda seed: None
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+    paths = [f"{tmp_path}/{name}.csv" for name in "ab"]
+    monkeypatch.setattr(sys, "argv", ["ctgan_worker.py", "tvae", *paths, "0", "1"])
+    ctgan_worker.main()
+    assert json.loads(capsys.readouterr().out)["epochs"] == 1
+    found = pd.read_csv(paths[1])
+    assert list(found) == list(table) and found.dtypes.equals(table.dtypes)
+    for name, count in (("tax", 1), ("income", 2)):
+        assert (found[name].round(count).fillna(0) == found[name].fillna(0)).all()
+        assert table[name].min() <= found[name].min() <= found[name].max() <= table[name].max()
+    assert (found.isna().sum() == table.isna().sum()).all()
 
 
 @pytest.mark.slow

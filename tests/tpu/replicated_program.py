@@ -9,7 +9,6 @@ import os
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
 
 import dataclasses
-import functools
 import json
 import sys
 
@@ -18,11 +17,10 @@ import numpy as np
 import tensorflow as tf
 
 import tests.conftest  # noqa: F401  (eight logical CPU devices)
-from tests.helpers.runs import make_replica_step, make_state
+from tests.helpers.runs import examples_of, make_replica_step, make_state
 from wgan_gp.config import Config
-from wgan_gp.data.feed.loop_input import open_loop_input
-from wgan_gp.data.opened_data import ExampleFormat, StoredData
-from wgan_gp.data.scaling import pixels
+from wgan_gp.data.loop_input import open_loop_input
+from wgan_gp.data.scaling.pixels import Pixels
 from wgan_gp.pjrt import client, lowering
 from wgan_gp.pjrt.lowering import make_replica_program
 from wgan_gp.pjrt.slice_strategy import SliceStrategy
@@ -39,8 +37,8 @@ COUNTERS = [np.int64(3), np.int64(ITERATIONS), np.int64(0)]  # done before, to d
 def make_data():
     """Images of 256 levels, so that the program dequantizes them."""
     random = np.random.default_rng(0)
-    stored = ExampleFormat((8, 8, 1), tf.uint8, functools.partial(pixels.normalize, CONFIG))
-    return StoredData(0, stored, random.integers(0, 256, [100, 8, 8, 1]), np.arange(100) % 10)
+    levels = random.integers(0, 256, [100, 8, 8, 1], np.uint8)
+    return examples_of(levels, np.arange(100) % 10, CONFIG, Pixels())
 
 
 def make_step(strategy):

@@ -21,9 +21,12 @@ from tests.helpers.runs import DCGAN, LIBRARY, TINY, call_main, held_in, library
 from wgan_gp import tpu
 from wgan_gp.app.compiling import compile_for_slice, make_program
 from wgan_gp.app.resolve import resolve
-from wgan_gp.config import Config
-from wgan_gp.data.feed import loop_input
-from wgan_gp.data.opened_data import ExampleFormat, UnreadData
+from wgan_gp.config import Config, DataSettings
+from wgan_gp.data import loop_input
+from wgan_gp.data.feed import Examples
+from wgan_gp.data.scaling.pixels import Pixels
+from wgan_gp.data.source import Source
+from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.pjrt import lowering
 from wgan_gp.pjrt.slice_strategy import SliceStrategy
@@ -263,8 +266,11 @@ def program_with(data, **settings):
 
 
 def levels(size):
-    stored = ExampleFormat((8, 8, 1), tf.uint8, lambda images, _: tf.cast(images, tf.float32))
-    return UnreadData(stored, size, in_memory=True)
+    spec = DataSpec((8, 8, 1), 0, pixels=Pixels())
+    source = Source("data", spec, np.uint8, size, lambda indices: indices)
+    data = Examples(source, DataSettings(), unread=True)
+    data.held = True  # whatever their size is
+    return data
 
 
 @pytest.mark.slow

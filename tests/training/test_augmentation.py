@@ -21,7 +21,7 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app import training
 from wgan_gp.config import Config
-from wgan_gp.data.feed.pipeline import distributed_batches
+from wgan_gp.data.feed import distributed_batches
 from wgan_gp.errors import UserError
 from wgan_gp.runtime.randomness import RngStream, uniform
 from wgan_gp.training import ada

@@ -9,6 +9,7 @@ import losses
 from tests.helpers.runs import (
     TINY,
     device_loops,
+    examples_of,
     held_in,
     make_replica_step,
     make_state,
@@ -19,10 +20,8 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app import build
 from wgan_gp.config import Config
-from wgan_gp.data import opened_data as source
-from wgan_gp.data.feed import loop_input
-from wgan_gp.data.feed.pipeline import replica_batches
-from wgan_gp.data.opened_data import ExampleFormat, StoredData
+from wgan_gp.data import loop_input
+from wgan_gp.data.feed import replica_batches
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices
 
@@ -248,19 +247,17 @@ def test_the_host_sends_the_bytes_that_the_element_spec_states(folder):
     assert element.dtype == tf.int32 and element.numpy().nbytes == indices.element_bytes
 
 
-def stored(count, shape, dtype=tf.uint8):
-    stored_as = ExampleFormat(shape, dtype, lambda examples, _: examples)
-    return StoredData(0, stored_as, np.zeros([count, *shape], np.uint8), np.zeros([count]))
+def stored(count, shape, dtype=np.uint8):
+    return examples_of(np.zeros([count, *shape], dtype))
 
 
 def test_a_dataset_is_resident_if_it_fits(monkeypatch):
-    monkeypatch.setattr(source, "MAX_CACHE_BYTES", 4096)
     monkeypatch.setattr(loop_input, "MAX_CACHE_BYTES", 4096)
     assert loop_input.is_resident(stored(32, (128,)))
     assert not loop_input.is_resident(stored(33, (128,)))
     # A TPU pads each example to a multiple of 128 values.
     assert not loop_input.is_resident(stored(33, (4, 4, 3)))
-    assert not loop_input.is_resident(stored(9, (128,), tf.float32))
+    assert not loop_input.is_resident(stored(9, (128,), np.float32))
     generated = open_data(Config(dataset="swiss_roll"))
     assert not loop_input.is_resident(generated)
 

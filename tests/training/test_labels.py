@@ -9,7 +9,7 @@ import models
 from models.design import CONDITIONINGS
 from tests.helpers.runs import make_loop, open_data, strategy_over
 from wgan_gp.config import Config
-from wgan_gp.data.feed.pipeline import distributed_batches
+from wgan_gp.data.feed import distributed_batches
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.inference.export import generator_signatures
 from wgan_gp.inference.sampling import Sampler

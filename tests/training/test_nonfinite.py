@@ -1,5 +1,6 @@
 """Tests that a loss or gradient that is not finite changes no weight and stops the run."""
 
+import dataclasses
 import json
 
 import numpy as np
@@ -21,7 +22,7 @@ from tests.helpers.runs import (
 from wgan_gp.app import training
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import Dataset
-from wgan_gp.data.opened_data import InMemoryData
+from wgan_gp.data.feed import Examples
 from wgan_gp.errors import NotFiniteError, UserError
 from wgan_gp.run_directory.lock import Lock
 from wgan_gp.training.checkpointing import Checkpoints
@@ -150,16 +151,12 @@ def spoiled(monkeypatch):
                 left[0] -= 1
                 return np.float32(NAN)
 
-            class Spoiled(InMemoryData):
-                format, size = whole.format, whole.size
+            def draw(first, count):
+                examples, labels = whole.source.draw(first, count)
+                spoiled = tf.numpy_function(factor, [first], tf.float32)
+                return examples * tf.ensure_shape(spoiled, []), labels
 
-                def read_stored(self, first, count):
-                    examples, labels = whole.read_stored(first, count)
-                    return examples * tf.ensure_shape(
-                        tf.numpy_function(factor, [first], tf.float32), []
-                    ), labels
-
-            return Spoiled()
+            return Examples(dataclasses.replace(whole.source, draw=draw), dataset.settings)
 
         monkeypatch.setattr(Dataset, "open", open_spoiled)
 

@@ -26,7 +26,7 @@ from tests.helpers.runs import (
 from wgan_gp.app import build
 from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config
-from wgan_gp.data.feed.pipeline import distributed_batches
+from wgan_gp.data.feed import distributed_batches
 from wgan_gp.errors import UserError
 from wgan_gp.training.optimizer import GuardedAdam
 from wgan_gp.training.schedules import IterationSchedule

@@ -13,8 +13,15 @@ from typing import Any
 
 import tensorflow as tf
 
-from . import feed
-from .feed import ExampleFormat, Examples, distribute, own_places, stored_batches, without_autotune
+from .feed import (
+    MAX_CACHE_BYTES,
+    ExampleFormat,
+    Examples,
+    distribute,
+    own_places,
+    stored_batches,
+    without_autotune,
+)
 
 # The largest element of one replica, unless a single iteration needs more. The host and the device
 # each hold at most three elements for each replica: one in use and two that are prefetched.
@@ -218,7 +225,7 @@ def is_resident(data: Examples) -> bool:
     Args:
       data: The dataset, which need not have been read.
     """
-    return data.held and (data.size or 0) * data.format.tpu_bytes <= feed.MAX_CACHE_BYTES
+    return data.held and (data.size or 0) * data.format.tpu_bytes <= MAX_CACHE_BYTES
 
 
 def open_loop_input(

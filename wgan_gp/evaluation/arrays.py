@@ -73,10 +73,9 @@ class TableEvaluator:
         by_feature = np.sum([self._by_feature(*pair) for pair in pairs], axis=0)
         farthest = np.unravel_index(by_feature.argmax(), samples.shape[1:])
         self.metadata |= {"samples": len(samples), "farthest_feature": self._name(farthest)}
+        self.metadata |= self._details(samples)
         samples = np.clip(samples, *self._bounds)
-        values["two_sample_accuracy"] = learned.two_sample_accuracy(
-            self._classified(samples), self._classified(real.examples)
-        )
+        values["two_sample_accuracy"] = self._two_sample_accuracy(samples)
         values["two_sample_floor"] = self._two_sample_floor
         values |= self._closeness(samples)
         values |= self._transfer(samples, real.labels)
@@ -94,6 +93,15 @@ class TableEvaluator:
             "kolmogorov_smirnov_largest": statistics.max(),
             "correlation_error": distances.correlation_error(flat, flat_real),
         }
+
+    def _details(self, samples: np.ndarray) -> dict[str, str]:
+        """Returns more entries of `metadata` for an evaluation."""
+        return {}
+
+    def _two_sample_accuracy(self, samples: np.ndarray) -> float:
+        return learned.two_sample_accuracy(
+            self._classified(samples), self._classified(self._real.examples)
+        )
 
     def _by_feature(self, samples: np.ndarray, real: np.ndarray) -> np.ndarray:
         return distances.feature_distances(

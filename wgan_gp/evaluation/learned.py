@@ -97,7 +97,11 @@ def scales(sets: Sequence[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
 
 
 @_reproducible
-def two_sample_accuracy(first: np.ndarray, second: np.ndarray) -> float:
+def two_sample_accuracy(
+    first: np.ndarray,
+    second: np.ndarray,
+    without: Callable[[np.ndarray], np.ndarray] | None = None,
+) -> float:
     """Computes the accuracy of a classifier that tells two sets apart; 0.5 is best.
 
     Lopez-Paz and Oquab 2017 (arXiv:1610.06545): gradient-boosted trees are trained on equal
@@ -107,20 +111,25 @@ def two_sample_accuracy(first: np.ndarray, second: np.ndarray) -> float:
     The features are fitted to both sets together, which treats them alike. Examples at the same
     place of both sets, which have the same label in a conditional run, are in the same fold;
     otherwise a label that is rare in the training set of one kind would be frequent in its test
-    set, and the accuracy would be below 0.5.
+    set, and the accuracy would be below 0.5. So it would be if `first` had exactly the
+    distribution of `second`, as a fold with more examples of a kind leaves fewer to the others.
 
     Args:
       first: Examples `[N, *shape]`, N >= 2.
       second: Examples `[M, *shape]`, M >= 2.
+      without: Returns `first` as it is without those examples of `second` that are at given places
+        and are tested on, if `first` depends on `second`.
     """
     count = min(len(first), len(second), MAX_CLASSIFIED)
-    both = np.concatenate([first[:count], second[:count]])
-    features = Reducer(both)(both)
     truth = np.repeat([0, 1], count)
-    folds = np.tile(np.random.default_rng(0).permutation(count) % min(FOLDS, count), 2)
-    correct = np.empty(2 * count, bool)
-    for fold in np.unique(folds):
-        test = folds == fold
+    places = np.random.default_rng(0).permutation(count) % min(FOLDS, count)
+    correct, features = np.empty(2 * count, bool), None
+    for fold in np.unique(places):
+        if features is None or without is not None:
+            used = first if without is None else without(np.flatnonzero(places == fold))
+            both = np.concatenate([used[:count], second[:count]])
+            features = Reducer(both)(both)
+        test = np.tile(places == fold, 2)
         correct[test] = _fit(features[~test], truth[~test]).predict(features[test]) == truth[test]
     return float(correct.mean())
 

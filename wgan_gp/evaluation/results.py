@@ -41,6 +41,8 @@ _EXPLANATIONS = {
     "total_variation": "mean distance of the shares of a column's categories; 0 is best",
     "total_variation_largest": "largest distance of a column",
     "missing_error": "mean difference of the shares of missing values",
+    "value_wasserstein": "mean distance of the values of a number, in standard deviations",
+    "value_wasserstein_largest": "largest distance of a column",
     "association_error": "mean difference of the associations of two columns",
     "spectrum_error": "log-spectral distance of the power spectra, in decibels",
     "autocorrelation_error": "mean difference of the autocorrelations",
@@ -106,6 +108,7 @@ def table(step: int, values: Mapping[str, float], metadata: Mapping[str, Any]) -
         lines.append(f"  {name.replace('_', ' '):<{width}}{value:>10.4g}  {_explanation(name)}")
     if farthest := metadata.get("farthest_feature"):
         lines.append(f"the feature with the largest distance: {printable(farthest)}")
+    lines += (f"  {line}" for line in (metadata.get("columns") or "").splitlines())
     return "\n".join(lines)
 
 

@@ -19,7 +19,7 @@ from ..frames import Frame, is_table, read_frame
 from ..scaling.conditions import Conditions
 from ..source import Source, balanced_size, is_held_out
 from ..spec import DataSpec
-from ..tables.find_types import is_of_kind
+from ..tables.kinds import is_of_kind
 from ..tables.table import Table
 from .listing import check_path
 
@@ -149,8 +149,8 @@ def _numbers(frame: pd.DataFrame, origin: str) -> np.ndarray:
 
 def _check_kinds(table: Table, kinds: Mapping[str, Any], settings: DataSettings) -> None:
     """Raises UserError if --column_types gives other types than a table has."""
-    types = dict(zip(table.names, table.types, strict=True))
-    other = [name for name, kind in kinds.items() if not is_of_kind(types.get(name), kind)]
+    columns = {column.name: column for column in table.columns}
+    other = [name for name, kind in kinds.items() if not is_of_kind(columns.get(name), kind)]
     if other:
         raise UserError(
             f"--column_types={settings.column_types} gives types to "

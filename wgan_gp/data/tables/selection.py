@@ -14,16 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ...errors import UserError, shorten
-from .columns import Category
+from .columns import Column, nanoseconds, native, parse_dates
 from .table import Table
-from .types import (
-    CategoryType,
-    DateType,
-    nanoseconds,
-    native,
-    parse_dates,
-    zone_of,
-)
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -90,18 +82,25 @@ class Selection:
             triples = [_split(cell.strip(), table, flag) for cell in cells]
             if not triples:
                 raise UserError(f"{flag} is no list of conditions", _REMEDY)
-        return cls(table, tuple(_condition(table, flag, *triple) for triple in triples))
+        found = cls(table, tuple(_condition(table, flag, *triple) for triple in triples))
+        for condition in found.conditions:
+            column = _column(table, condition.column)
+            if not _is_possible(condition, table):
+                name = shorten(condition.column)
+                raise UserError(
+                    f"{flag}: no sample has a value of {name!r} that meets the condition",
+                    f"the column contains {column.describe()}",
+                )
+        return found
 
     @property
     def label(self) -> int | None:
         """The label of a conditional run that implies the first condition that has one, or None."""
         for condition in self.conditions:
-            encoder, kind = _column(self.table, condition.column)
-            value = condition.value
-            is_given = condition.comparison == "=" and value is not None
-            if is_given and isinstance(encoder, Category):
-                if isinstance(kind, CategoryType) and kind.values is not None:
-                    value = kind.values.index(value)
+            column, value = _column(self.table, condition.column), condition.value
+            if condition.comparison == "=" and value is not None and not column.is_number:
+                if column.categories is not None:
+                    value = column.categories.index(value)
                 return self.table.label_of(condition.column, value)
         return None
 
@@ -109,24 +108,42 @@ class Selection:
         """Returns whether the conditions hold for rows, `[N]` bool; not for missing values."""
         selected = np.ones([len(frame)], bool)
         for condition in self.conditions:
-            series = frame[condition.column]
-            present, value = series.notna().to_numpy(bool), condition.value
-            if value is None:
-                selected &= present if condition.comparison == "!=" else ~present
-                continue
-            values: Any = series[present]
-            _, kind = _column(self.table, condition.column)
-            if isinstance(kind, CategoryType) and kind.is_number:
-                order = {each: place for place, each in enumerate(kind.values or ())}
-                values, value = values.map(order).astype(int), order[value]
-            elif isinstance(kind, CategoryType):
-                values = values.astype(object)
-            elif isinstance(kind, DateType):
-                values, value = _dates(kind, values), _dates(kind, _series([value]))[0]
-            found = np.zeros([len(frame)], bool)
-            found[present] = _COMPARISONS[condition.comparison](np.asarray(values), value)
-            selected &= found
+            column = _column(self.table, condition.column)
+            selected &= _holds(condition, column, frame[condition.column])
         return selected
+
+
+def _holds(condition: Condition, column: Column, series: pd.Series) -> np.ndarray:
+    """Returns whether a condition holds for values of its column, `[N]` bool."""
+    present, value = series.notna().to_numpy(bool), condition.value
+    if value is None:
+        return present if condition.comparison == "!=" else ~present
+    values: Any = series[present]
+    if column.kind == "ordered":
+        order = {each: place for place, each in enumerate(column.categories or ())}
+        values, value = values.map(order).astype(int), order[value]
+    elif column.kind == "category":
+        values = values.astype(object)
+    elif column.kind == "date":
+        values, value = nanoseconds(column.dates(values)), _date(column, value)
+    found = np.zeros([len(series)], bool)
+    found[present] = _COMPARISONS[condition.comparison](np.asarray(values), value)
+    return found
+
+
+def _is_possible(condition: Condition, table: Table) -> bool:
+    """Returns whether a sample of a table can meet a condition."""
+    column = _column(table, condition.column)
+    values = np.array([*column.values, 0], object)[: len(column.values) + 1]
+    missing = np.arange(len(values)) == len(column.values)
+    known = column.to_series(values, missing)[: len(column.values) + column.has_missing]
+    if _holds(condition, column, known).any():
+        return True
+    if condition.comparison != "=" or condition.value is None or not column.is_number:
+        return False
+    # A number between two knots, if there is no gap.
+    smaller = int(_holds(dataclasses.replace(condition, comparison="<"), column, known).sum())
+    return 0 < smaller < len(column.levels) and column.levels[smaller - 1] < column.levels[smaller]
 
 
 def _split(cell: str, table: Table, flag: str) -> tuple[str, str, str]:
@@ -152,14 +169,14 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
         raise UserError(f"{flag}: there is no column {shorten(name)!r}", _REMEDY)
     if not text and is_equality:
         return Condition(name, comparison, None)
-    encoder, kind = _column(table, name)
-    if isinstance(kind, CategoryType):
-        found = _category(flag, name, comparison, text, encoder, kind)
+    column = _column(table, name)
+    if column.kind in ("category", "ordered"):
+        found = _category(flag, comparison, text, column)
         if found is not None:
             return Condition(name, comparison, found)
-    if isinstance(kind, DateType):
+    if column.kind == "date":
         try:
-            _dates(kind, _series([text]))
+            _date(column, text)
         except (ValueError, TypeError, OverflowError):
             raise UserError(
                 f"{flag}: {shorten(text)!r} is no date", "write it as in the data"
@@ -174,14 +191,11 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
     return Condition(name, comparison, value)
 
 
-def _category(
-    flag: str, name: str, comparison: str, text: str, encoder: Any, kind: CategoryType
-) -> Any:
+def _category(flag: str, comparison: str, text: str, column: Column) -> Any:
     """Returns the value of a column of categories, or None for a number between them."""
-    known = encoder.values if isinstance(encoder, Category) else [getattr(encoder, "value", 0)]
-    known = known if kind.values is None else kind.values
+    name, known = column.name, column.categories or column.values
     are_numbers = not any(isinstance(value, str | bool) for value in known)
-    is_equality, is_ordered = comparison in ("=", "!="), kind.is_number
+    is_equality, is_ordered = comparison in ("=", "!="), column.kind == "ordered"
     if not (is_equality or are_numbers or is_ordered):
         raise UserError(
             f"{flag}: the values of the column {shorten(name)!r} have no order", "use = or !="
@@ -220,36 +234,21 @@ def _number_of(text: str) -> int | float | None:
     return value if math.isfinite(value) else None
 
 
-def _column(table: Table, name: str) -> tuple[Any, Any]:
-    """Returns the encoder and the type of a column of the rows."""
-    place = table.names.index(name)
-    return table.encoders[place], table.types[place]
+def _column(table: Table, name: str) -> Column:
+    return table.columns[table.names.index(name)]
 
 
-def _series(values: list[Any]) -> pd.Series:
+def _date(column: Column, text: str) -> int:
+    """Returns a date of a condition as nanoseconds since 1970."""
     import pandas as pd  # noqa: PLC0415
 
-    return pd.Series(values)
-
-
-def _dates(kind: DateType, values: pd.Series) -> np.ndarray:
-    """Returns dates, or texts of dates, as nanoseconds since 1970."""
-    import pandas as pd  # noqa: PLC0415
-
-    if kind.date_format is not None:
-        values = parse_dates(values.astype(str), kind.date_format)
-    elif not pd.api.types.is_datetime64_any_dtype(values.dtype):
-        values = pd.Series(
-            [_with_zone(pd.to_datetime(text, format="ISO8601"), kind) for text in values]
-        )
-    if values.isna().any():
+    if column.date_format is not None:
+        date = parse_dates(pd.Series([text]), column.date_format)[0]
+    else:
+        date = pd.to_datetime(text, format="ISO8601")
+        if column.zone:
+            date = date.tz_localize(column.zone) if date.tz is None else date
+            date = date.tz_convert("UTC")
+    if pd.isna(date):
         raise ValueError
-    return nanoseconds(values)
-
-
-def _with_zone(date: pd.Timestamp, kind: DateType) -> pd.Timestamp:
-    """Returns a date in UTC, or without a zone, as the column has it."""
-    zone = zone_of(kind.dtype)
-    if not zone:
-        return date
-    return (date.tz_localize(zone) if date.tz is None else date).tz_convert("UTC")
+    return int(nanoseconds(pd.Series([date]))[0])

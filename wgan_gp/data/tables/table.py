@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from absl import logging
 
 from ...errors import UserError, shorten
-from .association import associations
-from .columns import Category, Constant, Encoder, Number
-from .find_types import find_types
-from .types import CategoryType, ColumnType, DateType, RealType
+from ...run_directory.typed_json import load_dataclass, to_json
+from .columns import Column
+from .kinds import find_kinds
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _MOST_COLUMNS = 2**12
+_SMALLEST = 1e-6  # singular value of a feature, relative to the largest, that is not rounding
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,32 +26,21 @@ class Table:
     """Maps the rows of a table to examples `[N, D]`, and samples to rows of the same types.
 
     Attributes:
-      names: The names of the columns, all different.
-      types: The types of the columns.
-      encoders: The columns as features.
+      columns: The columns, whose names are all different.
       target: The column of the rows that others are used to predict, for judging; None if none is
         named.
     """
 
-    names: tuple[str, ...]
-    types: tuple[ColumnType, ...]
-    encoders: tuple[Encoder, ...]
+    columns: tuple[Column, ...]
     target: str | None = None
 
     def __post_init__(self) -> None:
-        if not len(set(self.names)) == len(self.names) == len(self.types) == len(self.encoders):
-            raise ValueError("names, types and encoders differ in their lengths")
-        if not self.size or len(self.names) > _MOST_COLUMNS:
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("two columns have the same name")
+        if not self.size or len(self.columns) > _MOST_COLUMNS:
             raise ValueError("the table has no features, or too many columns")
         if self.target not in (None, *self.names):
             raise ValueError("target is not a column")
-        try:
-            is_fitting = all(map(lambda kind, each: kind.fits(each), self.types, self.encoders))
-            self.restore(np.zeros([1, self.size], np.float32))
-        except (KeyError, ValueError, TypeError, OverflowError):
-            is_fitting = False
-        if not is_fitting:
-            raise ValueError("the values of a column are not those of its type")
 
     @classmethod
     def of(
@@ -68,52 +57,64 @@ class Table:
         Args:
           frame: The rows, whose columns have different names.
           flag: The name of the data, for messages.
-          kinds: The kinds of columns that the user gives; see `find_types`.
+          kinds: The kinds of columns that the user gives; see `find_kinds`.
           target: See `Table`.
           trained_on: `[N]` bool, the rows whose numbers determine levels; None for all. Categories
             and the types are those of all rows.
 
         Raises:
-          UserError: If a column has no usable type.
+          UserError: If a column has no usable type, or there are too many.
         """
+        if len(frame.columns) > _MOST_COLUMNS:
+            raise UserError(
+                f"{flag} has {len(frame.columns)} columns, and a typed table at most "
+                f"{_MOST_COLUMNS}",
+                "leave some out with --drop_columns, or omit --column_types if all are numbers",
+            )
         used = np.ones([len(frame)], bool) if trained_on is None else trained_on
-        types = find_types(frame, flag, kinds or {})
-        encoders = []
-        for name, kind in types.items():
-            values, missing = kind.to_values(frame[name], name, flag)
-            encoders.append(_encoder(kind, values, missing, used))
-        if not any(encoder.size for encoder in encoders):
+        found = find_kinds(frame, flag, kinds or {})
+        columns = tuple(each.fit(frame[name], flag, used) for name, each in found.items())
+        if not any(column.size for column in columns):
             what = "is constant in all columns" if len(frame) > 1 else "contains a single row"
             raise UserError(f"{flag} {what}", "give data that vary")
-        return cls(tuple(types), tuple(types.values()), tuple(encoders), target)
+        # What the record of a run cannot hold, such as half of a surrogate pair, is found now.
+        record = to_json(cls(columns, target))
+        return load_dataclass(cls, record, f"the record of {flag}", "correct the data")
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of the columns."""
+        return tuple(column.name for column in self.columns)
 
     @property
     def size(self) -> int:
         """The number of features D of an example."""
-        return sum(encoder.size for encoder in self.encoders)
+        return sum(column.size for column in self.columns)
 
     @property
     def texts(self) -> frozenset[str]:
         """The names of the columns whose values are texts."""
-        columns_of = zip(self.names, self.types, self.encoders, strict=True)
-        return frozenset(name for name, kind, encoder in columns_of if _has_texts(kind, encoder))
+        return frozenset(column.name for column in self.columns if column.has_texts)
+
+    def parts(self) -> list[tuple[int, Column]]:
+        """Returns the columns, each with its first feature."""
+        begins = np.cumsum([0, *(column.size for column in self.columns)]).tolist()
+        return list(zip(begins, self.columns, strict=False))
 
     @property
     def one_hot(self) -> tuple[tuple[int, int], ...]:
         """The one-hot features, as pairs of the first one and their number."""
         return tuple(
-            (begin + first, count)
-            for begin, encoder in self.parts()
-            for first, count in encoder.groups
+            (begin + first, count) for begin, each in self.parts() for first, count in each.one_hot
         )
 
     @property
     def masked(self) -> tuple[tuple[int, int], ...]:
         """Pairs of a feature that is 0 unless another one is 1, and that other one."""
         return tuple(
-            (begin + feature, begin + present)
-            for begin, encoder in self.parts()
-            for feature, present in encoder.masked
+            (begin, begin + 1)
+            for begin, column in self.parts()
+            if column.is_number and column.has_missing
         )
 
     @property
@@ -122,14 +123,9 @@ class Table:
         return sum(count for _, count in self.one_hot)
 
     @property
-    def _categories(self) -> list[tuple[int, Category, str, ColumnType]]:
-        """The columns of categories: the first feature, the encoder, the name and the type."""
-        columns = zip(self.parts(), self.names, self.types, strict=True)
-        return [
-            (begin, encoder, name, kind)
-            for (begin, encoder), name, kind in columns
-            if isinstance(encoder, Category)
-        ]
+    def _categories(self) -> list[tuple[int, Column]]:
+        """The columns of categories, each with its first feature."""
+        return [(begin, each) for begin, each in self.parts() if each.size and not each.is_number]
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -139,9 +135,9 @@ class Table:
         CTGAN (arXiv:1907.00503, section 4.3).
         """
         names = []
-        for _, encoder, name, kind in self._categories:
-            names += [f"{name}={_text(value, kind)}" for value in encoder.values]
-            names += [f"{name} is missing"] * encoder.has_missing
+        for _, column in self._categories:
+            names += [f"{column.name}={column.text(value)}" for value in column.values]
+            names += [f"{column.name} is missing"] * column.has_missing
         if len(set(names)) < len(names):  # such as a=b=c for the columns a and a=b
             names = [f"{name} ({number})" for number, name in enumerate(names)]
         return tuple(names)
@@ -150,18 +146,16 @@ class Table:
     def label_features(self) -> tuple[int, ...]:
         """The feature that is 1 for each label."""
         return tuple(
-            begin + place
-            for begin, encoder, *_ in self._categories
-            for place in range(encoder.size)
+            begin + place for begin, column in self._categories for place in range(column.size)
         )
 
     def label_of(self, name: str, value: Any) -> int | None:
         """Returns the label of a category, or None if the column is none of categories."""
         first = 0
-        for _, encoder, column, _ in self._categories:
-            if column == name and value in encoder.values:
-                return first + encoder.values.index(value)
-            first += encoder.size
+        for _, column in self._categories:
+            if column.name == name and value in column.values:
+                return first + column.values.index(value)
+            first += column.size
         return None
 
     def draw_labels(self, count: int, seed: int, *, is_balanced: bool) -> np.ndarray:
@@ -177,13 +171,13 @@ class Table:
         categories = self._categories
         columns = random.integers(len(categories), size=count)
         labels, first = np.zeros([count], np.int32), 0
-        for index, (_, encoder, *_) in enumerate(categories):
-            weights = np.array(encoder.counts, np.float64)
+        for index, (_, column) in enumerate(categories):
+            weights = np.array(column.counts, np.float64)
             weights = np.log1p(weights) if is_balanced else weights
             chosen = columns == index
-            drawn = random.choice(encoder.size, chosen.sum(), p=weights / weights.sum())
+            drawn = random.choice(column.size, chosen.sum(), p=weights / weights.sum())
             labels[chosen] = first + drawn
-            first += encoder.size
+            first += column.size
         return labels
 
     def labels_of(self, examples: np.ndarray) -> np.ndarray:
@@ -208,11 +202,11 @@ class Table:
         Args:
           examples: The rows, `[N, D]`.
         """
-        names = [name for _, _, name, _ in self._categories]
+        names = [column.name for _, column in self._categories]
         chosen = names.index(self.target) if self.target in names else 0
-        begin, encoder, *_ = self._categories[chosen]
-        first = sum(encoder.size for _, encoder, *_ in self._categories[:chosen])
-        return first + examples[:, begin : begin + encoder.size].argmax(axis=1).astype(np.int32)
+        begin, column = self._categories[chosen]
+        first = sum(each.size for _, each in self._categories[:chosen])
+        return first + examples[:, begin : begin + column.size].argmax(axis=1).astype(np.int32)
 
     def draw_rows(self, examples: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
         """Returns for each label the index of a random row that has its category.
@@ -230,12 +224,6 @@ class Table:
                 rows[chosen] = random.choice(having, chosen.sum())
         return rows
 
-    def parts(self) -> list[tuple[int, Encoder]]:
-        """Returns the columns, each with its first feature."""
-        sizes = [encoder.size for encoder in self.encoders]
-        begins = np.cumsum([0, *sizes[:-1]]).tolist()
-        return list(zip(begins, self.encoders, strict=True))
-
     def encode(self, frame: pd.DataFrame, flag: str = "the table", seed: int = 0) -> np.ndarray:
         """Returns rows as examples, `[N, D]` float32.
 
@@ -248,37 +236,9 @@ class Table:
           UserError: If a column is missing, or has values of another type, or other categories.
         """
         self._check_columns(frame, flag)
-        places = np.random.default_rng(seed).random([len(self.names), len(frame)])
-        parts = [np.zeros([len(frame), 0], np.float32)]
-        columns_of = zip(self.names, self.types, self.encoders, places, strict=True)
-        for name, kind, encoder, place in columns_of:
-            values, missing = kind.to_values(frame[name], name, flag)
-            features = encoder.encode(values, missing, place)
-            if isinstance(encoder, Constant):
-                expected = np.full([len(frame)], encoder.value, object)
-                same = missing if encoder.value is None else ~missing & (values == expected)
-                if not same.all():
-                    raise UserError(
-                        f"{flag} has other values in {shorten(name)!r}, which is constant in the "
-                        "training data",
-                        "leave these rows out, or train a new run on data that contain them",
-                    )
-            if isinstance(encoder, Category) and (unknown := features.sum(axis=1) == 0).any():
-                index = int(unknown.argmax())
-                what = "a missing value" if missing[index] else repr(values[index])
-                raise UserError(
-                    f"{flag} has {shorten(what)} in {shorten(name)!r}, which the training data "
-                    f"lacks, in {unknown.sum()} of {len(frame)} rows",
-                    "leave these rows out, or train a new run on data that contain it",
-                )
-            if isinstance(encoder, Number) and missing.any() and not encoder.has_missing:
-                raise UserError(
-                    f"{flag} has missing values in {shorten(name)!r}, where the training data has "
-                    "none",
-                    "leave these rows out",
-                )
-            parts.append(features)
-        return np.concatenate(parts, axis=1)
+        places = np.random.default_rng(seed).random([len(self.columns), len(frame)])
+        pairs = zip(self.columns, places, strict=True)
+        return np.concatenate([each.encode(frame[each.name], flag, at) for each, at in pairs], 1)
 
     def warn_of_range(self, frame: pd.DataFrame, flag: str) -> None:
         """Warns of numbers outside the range of the training data, which become its ends.
@@ -290,17 +250,17 @@ class Table:
           UserError: If a column is missing, or has values of another type.
         """
         self._check_columns(frame, flag)
-        for name, kind, encoder in zip(self.names, self.types, self.encoders, strict=True):
-            if not isinstance(encoder, Number):
+        for column in self.columns:
+            if not column.is_number:
                 continue
-            values, missing = kind.to_values(frame[name], name, flag)
-            outside = ~missing & ((values < encoder.low[0]) | (values > encoder.high[-1]))
+            low, *_, high = column.values
+            keys, missing = column.keys(frame[column.name], flag)
+            outside = ~missing & ((keys < low) | (keys > high))
             if outside.any():
-                low, high = _shown(encoder.low[0], kind), _shown(encoder.high[-1], kind)
                 logging.warning(
-                    f"{flag}: {outside.sum()} of {len(frame)} values of {shorten(name)!r} are "
-                    f"outside the range of the training data, {low} to {high}, and count as its "
-                    "ends"
+                    f"{flag}: {outside.sum()} of {len(frame)} values of {shorten(column.name)!r} "
+                    f"are outside the range of the training data, {column.shown(low)} to "
+                    f"{column.shown(high)}, and count as its ends"
                 )
 
     def _check_columns(self, frame: pd.DataFrame, flag: str) -> None:
@@ -319,12 +279,25 @@ class Table:
         """
         import pandas as pd  # noqa: PLC0415
 
-        found = {}
-        parts = zip(self.names, self.types, self.parts(), strict=True)
-        for name, kind, (begin, encoder) in parts:
-            values, missing = encoder.decode(examples[:, begin : begin + encoder.size])
-            found[name] = kind.to_series(values, missing)
-        return pd.DataFrame(found)
+        return pd.DataFrame(
+            {
+                column.name: column.to_series(*column.decode(features))
+                for column, features in self._split(examples)
+            }
+        )
+
+    def fitted_to(self, examples: np.ndarray) -> Table:
+        """Returns this table with the distributions of the numbers of other rows, `[N, D]`."""
+        columns = []
+        for column, features in self._split(examples):
+            keys, missing = column.decode(features)
+            fitted = column.with_levels_of(keys[~missing]) if column.is_number else column
+            columns.append(fitted)
+        return dataclasses.replace(self, columns=tuple(columns))
+
+    def _split(self, examples: np.ndarray) -> list[tuple[Column, np.ndarray]]:
+        """Returns the columns, each with its features of examples."""
+        return [(each, examples[:, begin : begin + each.size]) for begin, each in self.parts()]
 
     def normalize_stored(self, settings: Any, stored: Any, first: Any) -> Any:
         """Returns stored examples, which are those that the networks see."""
@@ -339,14 +312,10 @@ class Table:
           examples: `[N, D]`, as for `restore`.
         """
         found = []
-        for begin, encoder in self.parts():
-            features = examples[:, begin : begin + encoder.size]
-            if isinstance(encoder, Category):
-                values, missing = features.argmax(axis=1), encoder.decode(features)[1]
-            elif isinstance(encoder, Constant):
-                values, missing = np.zeros([len(examples)]), np.zeros([len(examples)], bool)
-            else:
-                values, missing = encoder.decode(features)
+        for column, features in self._split(examples):
+            values, missing = column.decode(features)
+            if not column.is_number:
+                values = features.argmax(axis=1) if column.size else np.zeros([len(examples)])
             found.append(np.where(missing, np.nan, values.astype(np.float64)))
         return np.stack(found, axis=1)
 
@@ -362,7 +331,7 @@ class Table:
           category.
         """
         place = self.names.index(str(self.target))
-        return self.numbers(examples)[:, place], place, isinstance(self.encoders[place], Number)
+        return self.numbers(examples)[:, place], place, self.columns[place].is_number
 
     def canonical(self, examples: np.ndarray) -> np.ndarray:
         """Returns examples in which equal values have equal features, `[N, D]` float32.
@@ -370,11 +339,12 @@ class Table:
         A value that occurs often has a random place in an interval of levels; here, it is the
         middle.
         """
-        found = [np.zeros([len(examples), 0], np.float32)]
-        for begin, encoder in self.parts():
-            values, missing = encoder.decode(examples[:, begin : begin + encoder.size])
-            found.append(encoder.encode(values, missing, np.full([len(examples)], 0.5)))
-        return np.concatenate(found, axis=1)
+        middle = np.full([len(examples)], 0.5)
+        parts = [
+            column.features(*column.decode(features), middle)
+            for column, features in self._split(examples)
+        ]
+        return np.concatenate(parts, axis=1)
 
     def describe_ranges(self, numbers: np.ndarray) -> list[str]:
         """Returns the categories of each column, or the range of its numbers, as a text.
@@ -383,94 +353,57 @@ class Table:
           numbers: Rows as numbers, `[N, K]`; see `numbers`.
         """
         texts = self.describe_values()
-        for place, (kind, encoder) in enumerate(zip(self.types, self.encoders, strict=True)):
+        for place, column in enumerate(self.columns):
             values = numbers[np.isfinite(numbers[:, place]), place]
-            if isinstance(encoder, Number) and len(values):
-                ends = [type(encoder.low[0])(end) for end in (values.min(), values.max())]
-                texts[place] = " to ".join(_shown(end, kind) for end in ends)
+            if column.is_number and len(values):
+                texts[place] = " to ".join(map(column.shown_at, (values.min(), values.max())))
         return texts
-
-    def associations(self, examples: np.ndarray) -> np.ndarray:
-        """Returns the association of all pairs of columns, `[K, K]`; see `association`."""
-        return associations(examples, [encoder.size for encoder in self.encoders])
 
     def describe(self) -> str:
         """Returns a line for each column: its name, its type, and what the networks see of it."""
         rows = [("column", "type", "values")]
-        for name, kind, values in zip(self.names, self.types, self.describe_values(), strict=True):
-            rows.append((shorten(name, 30), kind.describe(), values))
-        widths = [max(len(row[place]) for row in rows) for place in (0, 1)]
-        return "\n".join(f"{a:{widths[0]}}  {b:{widths[1]}}  {c}" for a, b, c in rows)
+        for column in self.columns:
+            rows.append((shorten(column.name, 30), column.describe_kind(), column.describe()))
+        return aligned(rows)
 
     def describe_values(self) -> list[str]:
         """Returns the range or the categories of each column, as a text."""
-        return [
-            _describe(encoder, kind)
-            for kind, encoder in zip(self.types, self.encoders, strict=True)
-        ]
+        return [column.describe() for column in self.columns]
+
+    def associations(self, examples: np.ndarray) -> np.ndarray:
+        """Returns the association of all pairs of columns, `[K, K]` from 0 to 1.
+
+        With r_i, the canonical correlations of the features of two columns, it is
+        sqrt(sum_i r_i^2 / m), where m is the smaller of their dimensions. For two numbers, this is
+        the absolute value of their correlation (here of normal scores); for a number and a
+        category, the correlation ratio; and for two categories, Cramer's V. A column without
+        features, or with constant ones, has association 0 with all others.
+
+        Args:
+          examples: `[N, D]`, the features of rows.
+        """
+        parts = [_whitened(part.astype(np.float64)) for _, part in self._split(examples)]
+        result = np.eye(len(parts))
+        for i, first in enumerate(parts):
+            for j, second in enumerate(parts[:i]):
+                smaller = min(first.shape[1], second.shape[1])
+                if smaller:
+                    squares = ((first.T @ second) ** 2).sum() / smaller
+                    result[i, j] = result[j, i] = min(1.0, np.sqrt(squares))
+        return result
 
 
-def _has_texts(kind: ColumnType, encoder: Encoder) -> bool:
-    if isinstance(kind, DateType):
-        return kind.date_format is not None
-    values: tuple[Any, ...]
-    if isinstance(kind, CategoryType) and kind.values is not None:  # a Categorical
-        values = kind.values
-    elif isinstance(encoder, Category):
-        values = encoder.values
-    else:
-        values = (encoder.value,) if isinstance(encoder, Constant) else ()
-    return bool(values) and all(isinstance(value, str) for value in values)
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Returns rows of texts as lines with columns."""
+    widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+    lines = ("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
+    return "\n".join(lines)
 
 
-def _encoder(
-    kind: ColumnType, values: np.ndarray, missing: np.ndarray, trained_on: np.ndarray
-) -> Encoder:
-    """Returns the encoder of a column `[N]`, of which some values are missing.
-
-    Args:
-      kind: The type of the column.
-      values: The values.
-      missing: Which are missing, bool.
-      trained_on: The rows that are trained on, bool.
-    """
-    if kind.is_number:
-        used = values[trained_on & ~missing]
-        if len(np.unique(used)) < 2:
-            used = values[~missing]  # the training data is constant, but not all data
-        if len(np.unique(used)) > 1:
-            return Number.of(used, bool(missing.any()), exact=kind.is_exact)
-    if missing.all():
-        return Constant(None)
-    unique = set(values[~missing].tolist())
-    if len(unique) == 1 and not missing.any():
-        return Constant(unique.pop())
-    return Category.of(values, missing, trained_on)
-
-
-def _describe(encoder: Encoder, kind: ColumnType) -> str:
-    """Returns the values of a column in words."""
-    if isinstance(encoder, Constant):
-        shown = "all missing" if encoder.value is None else f"always {_shown(encoder.value, kind)}"
-        return f"{shown}; the networks do not see it"
-    if isinstance(encoder, Number):
-        text = f"{_shown(encoder.low[0], kind)} to {_shown(encoder.high[-1], kind)}"
-    else:
-        some = [_shown(value, kind) for value in encoder.values[:4]]
-        more = ", ..." if len(encoder.values) > 4 else ""
-        text = f"{len(encoder.values)}: {', '.join(some)}{more}"
-    return text + ("; some are missing" if encoder.has_missing else "")
-
-
-def _shown(value: Any, kind: ColumnType) -> str:
-    """Returns a value in at most 30 characters."""
-    text = _text(value, kind)
-    if isinstance(kind, RealType):
-        return f"{float(text):.7g}"
-    return shorten(text.removesuffix(" 00:00:00"), 30)
-
-
-def _text(value: Any, kind: ColumnType) -> str:
-    """Returns a value as it is in the table."""
-    values = np.array([value], object if isinstance(value, str) else None)
-    return str(kind.to_series(values, np.array([False])).iloc[0])
+def _whitened(features: np.ndarray) -> np.ndarray:
+    """Returns orthonormal columns that span the centered features, `[N, rank]`."""
+    centered = features - features.mean(axis=0)
+    if not centered.size:
+        return centered
+    left, singular, _ = np.linalg.svd(centered, full_matrices=False)
+    return left[:, singular > max(_SMALLEST * singular.max(), 1e-9)]

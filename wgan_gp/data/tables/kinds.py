@@ -1,29 +1,26 @@
-"""Finds the types of the columns of a table."""
+"""Finds the kinds of the columns of a table."""
 
 from __future__ import annotations
 
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ...errors import UserError, shorten
+from ...run_directory.typed_json import is_text
 from ..column_flags import flag_of
-from .columns import MOST_CATEGORIES
-from .types import (
+from .columns import (
     LARGEST_EXACT,
+    MOST_CATEGORIES,
     MOST_DECIMALS,
-    TYPES,
     UNITS,
-    CategoryType,
-    ColumnType,
-    DateType,
-    IntegerType,
-    RealType,
+    Column,
     is_dtype,
+    is_numeric,
     local,
     nanoseconds,
     native,
@@ -33,8 +30,10 @@ from .types import (
 if TYPE_CHECKING:
     import pandas as pd
 
+KINDS = ("category", "ordered", "integer", "real", "date")
 _FEW = 10  # integers of at most as many different values are categories
 _MOSTLY = 0.9  # of the texts of a column of dates are dates, if some are wrong
+_FEWEST_DAYS = 31  # that numbers such as 20240131 span, if they are dates
 _NAMES = 50  # more different texts than this, and in most rows, are names
 _REMEDY = "convert it, or leave it out with --drop_columns"
 _AS_CATEGORY = "give the column the type category with --column_types"
@@ -43,19 +42,20 @@ _THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"
 # Numbers with separators of thousands, a currency or a unit, such as 1.234,50 EUR.
 _GROUPED = r"[+-]?(?:\d{1,3}(?:[.,' ]\d{3})+|\d+)(?:[.,]\d+)?"
 _DATE = r"(?:\d{4}[./-]\d\d?[./-]\d\d?|\d\d?[./-]\d\d?[./-](?:\d{4}|\d\d))(?:[T ].*)?"
+_DAYS = "%Y%m%d"
 _WITH_UNIT = rf"^(?P<before>[$€£¥]?\s?){_GROUPED}(?P<after>\s?[^\W\d_]{{0,3}}[$€£¥%]?)$"
 
 
-def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict[str, ColumnType]:
-    """Returns the type of each column.
+def find_kinds(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict[str, Column]:
+    """Returns the columns of a table with their kinds, but not yet fitted to its rows.
 
     Args:
       frame: The table.
       flag: The name of the data, for messages.
-      given: By column, its kind, a key of TYPES, or the list of the values of an ordered one.
+      given: By column, its kind, one of KINDS, or the list of the values of an ordered one.
 
     Raises:
-      UserError: If a column has no usable type, or does not exist.
+      UserError: If a column has no usable kind, or does not exist.
     """
     for name, kind in given.items():
         if name not in frame:
@@ -64,15 +64,13 @@ def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict
                 f"--column_types names the column {shorten(name)!r}, which {flag} lacks",
                 f"did you mean {close[0]!r}?" if close else "give the names of the table",
             )
-        is_order = (
-            isinstance(kind, list)
-            and 0 < len(set(map(str, kind))) == len(set(kind)) == len(kind) <= MOST_CATEGORIES
-            and all(isinstance(value, str | int | float) for value in kind)
-        )
-        if not is_order and not (isinstance(kind, str) and kind in TYPES):
+        is_order = isinstance(kind, list) and all(map(_is_value, kind))
+        if is_order:
+            is_order = 0 < len(set(map(str, kind))) == len(set(kind)) == len(kind)
+        if not (is_order and len(kind) <= MOST_CATEGORIES) and kind not in KINDS:
             raise UserError(
                 f"--column_types gives the column {shorten(name)!r} the type {shorten(repr(kind))}",
-                f"use {', '.join(TYPES)}, or a list of its values in their order",
+                f"use {', '.join(KINDS)}, or a list of its values in their order",
             )
     found, useless = {}, {}
     for name in frame:
@@ -91,15 +89,18 @@ def find_types(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict
     return found
 
 
-def is_of_kind(found: ColumnType | None, given: Any) -> bool:
-    """Returns True if a type is of the kind, or has the values in the order, that is given."""
-    if isinstance(given, list):
-        return (
-            isinstance(found, CategoryType)
-            and found.is_number
-            and list(found.values or ()) == given
-        )
-    return found is not None and found.kind == given
+def is_of_kind(column: Column | None, given: Any) -> bool:
+    """Returns True if a column is of the kind, or has the values in the order, that is given."""
+    if column is None or not isinstance(given, list):
+        return column is not None and column.kind == given
+    return column.kind == "ordered" and list(column.categories or ()) == given
+
+
+def _is_value(value: Any) -> bool:
+    """Returns whether data.json can hold a value of a category."""
+    if isinstance(value, int):  # those of hundreds of digits have no float
+        return -(2**63) <= value < 2**64
+    return is_text(value) or (isinstance(value, float) and math.isfinite(value))
 
 
 class _UselessColumnError(UserError):
@@ -107,7 +108,7 @@ class _UselessColumnError(UserError):
 
 
 class _Finder:
-    """Finds the type of a column.
+    """Finds the kind of a column.
 
     Args:
       series: The column.
@@ -119,27 +120,24 @@ class _Finder:
         self._present = series[series.notna()]
         self._dtype = str(series.dtype)
 
-    def find(self, given: Any) -> ColumnType:
-        """Returns the type of the column, of the kind or with the order that is given, if any."""
+    def find(self, given: Any) -> Column:
+        """Returns the column, of the kind or with the order that is given, if any."""
         import pandas as pd  # noqa: PLC0415
 
         if not is_dtype(self._dtype):
             raise self._error(f"has the type {shorten(self._dtype)}")
         if isinstance(given, list):
-            return CategoryType(self._dtype, tuple(given), kind="ordered")
+            return self._column("ordered", categories=tuple(given))
         if isinstance(self._series.dtype, pd.CategoricalDtype):
             return self._categorical(given)
-        if given is None:
-            given = self._guess()
-        if given == "category":
-            return self._category()
-        if given == "ordered":
-            self._category()  # the same values can be ordered
-            values = {native(value) for value in self._present.tolist()}
-            return CategoryType(self._dtype, tuple(sorted(values)) or ("",), kind="ordered")
-        if given == "date":
-            return self._date()
-        return self._number(given)
+        given = given or self._guess()
+        if given in ("category", "ordered"):
+            values = self._categories()
+            return self._column(given, categories=values if given == "ordered" else None)
+        return self._date() if given == "date" else self._number(given)
+
+    def _column(self, kind: Any, **more: Any) -> Column:
+        return Column(self._name, kind, **{"dtype": self._dtype, **more})
 
     def _guess(self) -> str:
         """Returns the kind of a column."""
@@ -148,14 +146,12 @@ class _Finder:
         types, dtype = pd.api.types, self._series.dtype
         if types.is_bool_dtype(dtype):
             return "category"
+        if types.is_datetime64_any_dtype(dtype) or self._date_format() is not None:
+            return "date"
         if types.is_integer_dtype(dtype):
             return "category" if self._present.nunique() <= _FEW else "integer"
         if types.is_float_dtype(dtype):
             return "real"
-        if types.is_datetime64_any_dtype(dtype):
-            return "date"
-        if self._date_format() is not None:
-            return "date"
         texts = self._present.astype(object)  # regular expressions of Python, not of Arrow
         # Texts of a few values may be classes, such as grades from 1 to 5+.
         if texts.map(lambda value: isinstance(value, str)).all():
@@ -208,41 +204,42 @@ class _Finder:
     ) -> UserError:
         return kind(f"{self._flag}: the column {shorten(self._name)!r} {what}", remedy)
 
-    def _categorical(self, given: str | None) -> ColumnType:
-        """Returns the type of a Categorical of pandas."""
+    def _categorical(self, given: str | None) -> Column:
+        """Returns the column for a Categorical of pandas."""
         values = tuple(map(native, self._series.dtype.categories.tolist()))
         is_ordered = bool(self._series.dtype.ordered)
-        if not values:  # all are missing
-            return CategoryType("category", is_ordered=is_ordered)
         if given not in (None, "category", "ordered"):
             plain = self._series.astype(self._series.dtype.categories.dtype)
             return _Finder(plain, self._name, self._flag).find(given)
-        if not all(isinstance(value, str | int | float) for value in values):
-            raise self._error(f"has categories of the type {type(values[0]).__name__}")
+        self._check_values(values)
         self._check_count(self._present.nunique())
         if len(values) > MOST_CATEGORIES:
             raise self._error(
                 f"has {len(values)} categories, most of which do not occur",
                 "call cat.remove_unused_categories()",
             )
-        if given == "ordered" or (is_ordered and given is None):
-            return CategoryType("category", values, is_ordered, kind="ordered")
-        return CategoryType("category", values, is_ordered)
+        kind = given or ("ordered" if is_ordered and values else "category")
+        return self._column(kind, categories=values or ("",), is_ordered=is_ordered)
 
-    def _category(self) -> ColumnType:
+    def _categories(self) -> tuple[Any, ...]:
+        """Returns the different values of a column of categories, in their order."""
         values = [native(value) for value in self._present.tolist()]
         kinds = sorted({type(value).__name__ for value in values})
         if not set(kinds) <= {"str", "bool", "int", "float"} or len(kinds) > 1:
             raise self._error(f"contains {' and '.join(kinds)}")
         self._check_count(len(set(values)))
-        # Integers are compared first: those of hundreds of digits have no float.
-        if any(
-            not -(2**63) <= value < 2**64 if isinstance(value, int) else not math.isfinite(value)
-            for value in values
-            if not isinstance(value, str)
-        ):
-            raise self._error("contains infinity, or integers of more than 64 bits")
-        return CategoryType(self._dtype)
+        self._check_values(values)
+        return tuple(sorted(set(values))) or ("",)
+
+    def _check_values(self, values: Iterable[Any]) -> None:
+        """Raises UserError if a value cannot be a category."""
+        for value in values:
+            if not isinstance(value, str | int | float):
+                raise self._error(f"has categories of the type {type(value).__name__}")
+            if not _is_value(value):
+                raise self._error(
+                    "contains infinity, or integers of more than 64 bits, or text that is not UTF-8"
+                )
 
     def _check_count(self, distinct: int) -> None:
         """Raises UserError if the column has too many different values to be a category."""
@@ -255,13 +252,16 @@ class _Finder:
                 _UselessColumnError,
             )
 
-    def _number(self, kind: str) -> ColumnType:
+    def _number(self, kind: str) -> Column:
         import pandas as pd  # noqa: PLC0415
 
         if pd.api.types.is_datetime64_any_dtype(self._series.dtype):
             raise self._error("contains dates", "omit its type from --column_types")
+        # Texts and booleans to which --column_types gives the kind of a number become numbers.
+        default = "int64" if kind == "integer" else "float64"
+        dtype = self._dtype if is_numeric(self._dtype) else default
         if kind == "integer":
-            return IntegerType(self._dtype)
+            return self._column(kind, dtype=dtype)
         try:
             values = pd.to_numeric(self._present).to_numpy(np.float64)
         except (ValueError, TypeError):
@@ -272,9 +272,9 @@ class _Finder:
             ) from None
         if not np.isfinite(values).all():
             raise self._error(f"contains infinity in {np.isinf(values).sum()} rows")
-        return RealType(self._dtype, decimals=_decimals(values, self._dtype))
+        return self._column(kind, dtype=dtype, decimals=_decimals(values, dtype))
 
-    def _date(self) -> ColumnType:
+    def _date(self) -> Column:
         import pandas as pd  # noqa: PLC0415
 
         dates, date_format = self._present, None
@@ -298,16 +298,17 @@ class _Finder:
             for unit, size in UNITS.items()
             if ((days if unit == "D" else whole) % size == 0).all()
         )
-        return DateType(self._dtype, unit=unit, date_format=date_format)
+        return self._column("date", unit=unit, date_format=date_format)
 
     def _date_format(self) -> str | None:
-        """Returns the format of dates that are texts, or None if some are no dates."""
-        import pandas as pd  # noqa: PLC0415
+        """Returns the format of dates that are texts or numbers, or None if some are no dates."""
         from pandas.tseries.api import guess_datetime_format  # noqa: PLC0415
 
-        texts = self._present.tolist()
-        if not texts or not all(isinstance(text, str) for text in texts):
+        texts = [] if is_numeric(self._dtype) else self._present.tolist()
+        if not all(isinstance(text, str) for text in texts):
             return None
+        if all(re.fullmatch(r"\d{8}", text) for text in texts):  # or there are no texts
+            return _DAYS if _are_days(self._present.drop_duplicates()) else None
         if not re.search(r"\d\D+\d", texts[0]):  # a number or a word is no date
             return None
         day_first = any(re.match(r"(1[3-9]|2\d|3[01])[./-]", text) for text in texts)
@@ -316,6 +317,12 @@ class _Finder:
             date_format = date_format.replace("%z", "Z")
         if date_format is None:
             return None
+        return self._checked_format(date_format)
+
+    def _checked_format(self, date_format: str) -> str | None:
+        """Returns a format with the leading zeros of texts, or None if it is not that of all."""
+        import pandas as pd  # noqa: PLC0415
+
         dates = pd.to_datetime(self._present, format=date_format, errors="coerce")
         share = dates.notna().mean()
         if _MOSTLY < share < 1:
@@ -337,6 +344,18 @@ class _Finder:
             if (dates.dt.strftime(written) == self._present).all():
                 return written
         return None
+
+
+def _are_days(values: pd.Series) -> bool:
+    """Returns whether all values are days such as 20240131, which span more than a month."""
+    days = values.astype("float64")
+    if not days.between(1678_01_01, 2262_01_01).all():
+        return False
+    try:
+        dates = parse_dates(days, _DAYS)
+    except ValueError:
+        return False
+    return len(dates) > 0 and (dates.max() - dates.min()).days > _FEWEST_DAYS
 
 
 def _decimals(values: np.ndarray, dtype: str) -> int | None:
