@@ -300,8 +300,8 @@ def test_conditions_that_cannot_be_standardized_are_one_line(tmp_path, size):
 
 
 def test_examples_that_cannot_be_scaled_are_not_called_nan(tmp_path):
-    with pytest.raises(UserError, match="data has values in feature 0, .* that are too large"):
-        train(tmp_path, data=1e300 * POINTS)
+    with pytest.raises(UserError, match=r"data has values in feature 0, .* that are too large"):
+        train(tmp_path, data=1e300 * POINTS.astype(float))
 
 
 @pytest.mark.slow

@@ -82,9 +82,10 @@ class Dataset:
                     "omit it, or use data with labels, which are one-hot rows in a stream",
                 ),
             )
-        if spec.table is not None and self._conditioning != "concatenation":
+        if spec.classes and spec.table is not None and self._conditioning != "concatenation":
             raise UserError(
-                f"{given} does not apply to a table", "use --conditioning=concatenation"
+                f"{given} does not apply to all categories of a table",
+                "use --conditioning=concatenation, or name columns with --condition_columns",
             )
         if spec.conditions is not None:
             spec.conditions.warn(self.source.origin)

@@ -34,7 +34,7 @@ from ..run_directory.files import (
 )
 from .images import to_pixels
 from .pictures import GRID_SIDE, column_conditions, grid_columns, overview
-from .sampling import Sampler, check_finite, interpolations, selected_samples, transitions
+from .sampling import Sampler, check_finite, interpolations, restored, selected_samples, transitions
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -117,6 +117,11 @@ def read_conditions(
     if text is None:
         return None
     flag = f"--sample_conditions={shorten(text)}"
+    if spec.conditions is not None and spec.conditions.columns is not None:
+        given = read_frame(
+            text if is_table(text) else _row_of(text, flag), flag, spec.conditions.columns.texts
+        )
+        return spec.conditions.checked(given.frame, flag)
     if spec.table is not None:
         if settings.format_of_samples not in ("csv", "parquet"):
             raise UserError(f"{flag} selects rows of a table", "add --sample_format=csv or parquet")
@@ -134,6 +139,21 @@ def read_conditions(
     if spec.conditions is None:
         raise UserError(f"{flag}: the networks of this run take no conditions", "omit it")
     return spec.conditions.checked(_given_numbers(text, flag), flag)
+
+
+def _row_of(text: str, flag: str) -> bytes:
+    """Returns the values of columns, such as "energy=5,particle=pi", as a table of one row."""
+    cells = next(csv.reader([text], skipinitialspace=True), [])
+    pairs = [cell.partition("=") for cell in cells]
+    if not all(sign for _, sign, _ in pairs):
+        raise UserError(
+            f"{flag} does not give values by column",
+            'write "NAME=VALUE,NAME=VALUE", or a table',
+        )
+    content = io.StringIO()
+    names = [name.strip() for name, _, _ in pairs]
+    csv.writer(content).writerows([names, [value for _, _, value in pairs]])
+    return content.getvalue().encode()
 
 
 def _given_numbers(text: str, flag: str) -> np.ndarray:
@@ -210,7 +230,7 @@ def write(
                 levels = to_pixels(image, spec.scaling) if pixels is None else pixels.restore(image)
                 write_durable(posixpath.join(inside, f"{number:05d}.png"), _png(levels))
         return path
-    samples = drawn if units is None else units.restore(drawn)
+    samples = restored(sampler, units, drawn, conditions)
     if form == "npz":
         np.savez(content, **_arrays(settings, sampler, iteration, samples, conditions, label, spec))
     elif form == "npy":

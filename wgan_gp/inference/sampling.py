@@ -262,7 +262,7 @@ def samples_in_units(
     """
     if not (_is_integer(count) and count > 0):
         raise UserError(f"count={shorten(repr(count))}", "give a positive integer")
-    if isinstance(units, Table) and conditions is not None:
+    if isinstance(units, Table) and conditions is not None and sampler.conditions is None:
         if label is not None:
             raise UserError("label and conditions are given", "give one of them")
         selection = Selection.of(conditions, units, "conditions")
@@ -275,7 +275,28 @@ def samples_in_units(
         )
     samples = sampler.sample(count, label, conditions=conditions)
     check_finite(samples)
-    return samples if units is None else units.restore(samples)
+    return restored(sampler, units, samples, conditions)
+
+
+def restored(
+    sampler: Sampler, units: Scaling | Table | Pixels | None, samples: np.ndarray, conditions: Any
+) -> Any:
+    """Returns samples in the units of the data, with the columns of their conditions if any.
+
+    Args:
+      sampler: Drew the samples.
+      units: See `DataSpec.units`.
+      samples: `[N, *example_shape]`.
+      conditions: See `Sampler.sample`.
+    """
+    found: Any = samples if units is None else units.restore(samples)
+    known = sampler.conditions
+    if known is None or known.columns is None:
+        return found
+    import pandas as pd  # noqa: PLC0415, which takes half a second
+
+    used = known.as_frame(sampler.conditions_of(len(samples), conditions))
+    return pd.concat([found, used], axis=1)
 
 
 def selected_samples(

@@ -220,8 +220,10 @@ def score_in_units(
         missing.
     """
     inputs, given = _normalized(spec, examples), None
-    if spec.table is not None:
-        given = spec.table.main_labels(inputs) if spec.classes else None
+    if spec.conditions is not None and spec.conditions.columns is not None:
+        conditions = examples if conditions is None else conditions
+    if spec.table is not None and spec.classes:
+        given = spec.table.main_labels(inputs)
     elif spec.classes:
         given = np.asarray(labels)
         if given.shape != (len(inputs),) or not np.isin(given, np.arange(spec.classes)).all():

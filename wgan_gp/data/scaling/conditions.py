@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from ...errors import UserError
+from ..tables.table import Table
 from .precision import in_words, needs_float64, warn_if_coarse
 
 # The generator step draws from these. They are a constant of the compiled program, of which a TPU
@@ -29,6 +31,9 @@ _LARGEST, _SMALLEST = 1e150, 1e-150
 _FARTHEST = 1e6
 _FAR = 10
 _SMALL_TYPES = ("float16", "float32")
+if TYPE_CHECKING:
+    import pandas as pd
+
 _in_words = functools.partial(in_words, "condition")
 
 
@@ -40,12 +45,14 @@ class Conditions:
       mean, deviation: `[K]` float64, over all examples. A constant condition has deviation 1.
       examples: `[M, K]` float64, the conditions of M examples of the data, in a random order.
       dtype: The type in which the data has them: "float16", "float32", or "float64" for others.
+      columns: The columns of a table whose features the conditions are; None for plain numbers.
     """
 
     mean: np.ndarray
     deviation: np.ndarray
     examples: np.ndarray
     dtype: str = "float64"
+    columns: Table | None = None
 
     def __post_init__(self) -> None:
         if self.dtype not in (*_SMALL_TYPES, "float64"):
@@ -86,6 +93,28 @@ class Conditions:
         mean, deviation = np.where(low < high, [mean, deviation], [low, np.ones_like(low)])
         rows = np.random.default_rng(0).permutation(len(values))[:_MOST_EXAMPLES]
         return cls(mean, deviation, values[rows], dtype)
+
+    @classmethod
+    def of_columns(
+        cls, frame: pd.DataFrame, origin: str, kinds: Mapping[str, Any], trained_on: np.ndarray
+    ) -> tuple[Conditions, np.ndarray]:
+        """Returns the distribution of conditions in columns of a table, and their features.
+
+        Args:
+          frame: The columns, `[N, ...]`.
+          origin: The name of the data in messages.
+          kinds: The kinds of columns that the user gives; see `Table.of`.
+          trained_on: `[N]` bool, the rows that determine the distribution.
+        """
+        kinds = {name: kind for name, kind in kinds.items() if name in frame}
+        columns = Table.of(frame, origin, kinds, trained_on=trained_on)
+        features = columns.canonical(columns.encode(frame, origin))
+        conditions = cls.of(features[trained_on], origin)
+        return dataclasses.replace(conditions, columns=columns), features
+
+    def as_frame(self, values: np.ndarray) -> pd.DataFrame | None:
+        """Returns conditions `[N, K]` as columns of a table; None if they are plain numbers."""
+        return None if self.columns is None else self.columns.restore(values.astype(np.float32))
 
     def warn(self, origin: str) -> None:
         """Warns of conditions of the data `origin` that are constant or rounded."""
@@ -149,12 +178,23 @@ class Conditions:
         For K = 1, they may also be `[M]`.
 
         Args:
-          values: The conditions, in the units of the data.
+          values: The conditions, in the units of the data. Those of columns of a table are a
+            DataFrame, or a dictionary of values or lists by column.
           flag: Their name in messages.
 
         Raises:
           UserError: If they have another shape, are not finite, or are very far from the data.
         """
+        if self.columns is not None and not isinstance(values, np.ndarray):
+            import pandas as pd  # noqa: PLC0415, which takes half a second
+
+            is_row = isinstance(values, Mapping) and not any(map(np.ndim, values.values()))
+            try:
+                frame = pd.DataFrame([values] if is_row else values)
+            except ValueError as error:
+                raise UserError(f"{flag}: {error}", "give values by column") from None
+            self.columns.warn_of_range(frame, flag)
+            values = self.columns.canonical(self.columns.encode(frame, flag))
         try:
             given = np.asarray(values)
             rows = given.astype(np.float64)

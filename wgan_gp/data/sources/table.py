@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -69,10 +69,11 @@ def source_of(
     trained_on = ~is_held_out(len(rows), settings.holdout)
     kinds = read_column_types(settings.column_types)
     if like is None or like.table is None:
-        table = Table.of(rows, origin, kinds, target=use.label, trained_on=trained_on)
+        own = {name: kind for name, kind in kinds.items() if name not in use.conditions}
+        table = Table.of(rows, origin, own, target=use.label, trained_on=trained_on)
     else:
         table = like.table
-        _check_kinds(table, kinds, settings)
+        _check_kinds(table, kinds, settings, use.conditions)
         others = {name for name, dtype in rows.dtypes.items() if str(dtype) not in _TEXTS}
         if read is not None and table.texts & others:
             # Such as the grades 9 to 12, if "other" is only in the training data.
@@ -81,10 +82,13 @@ def source_of(
         table.warn_of_range(rows[trained_on], origin)
     conditions = values = None
     if use.conditions:
-        values = _numbers(frame[list(use.conditions)], origin)
-        conditions = Conditions.of(values[trained_on], origin)
-        if like is not None and like.conditions is not None:
-            conditions = conditions.scaled_like(like.conditions, origin)
+        chosen = frame[list(use.conditions)]
+        if like is None or like.conditions is None or like.conditions.columns is None:
+            conditions, values = Conditions.of_columns(chosen, origin, kinds, trained_on)
+        else:
+            values = like.conditions.checked(chosen, origin)
+            own_values = Conditions.of(values[trained_on], origin)
+            conditions = own_values.scaled_like(like.conditions, origin)
     class_names = None if use.conditions else table.label_names or None
 
     def decode(_: Any) -> Source:
@@ -113,7 +117,7 @@ def source_of(
         notes=(*given.notes, *use.notes),
         like=lambda spec: source_of(given, settings, origin, spec, read),
         balanced=functools.partial(_balanced, table) if class_names else None,
-        columns=given.labels[[name in kept for name in frame]],
+        columns=given.labels[[list(frame).index(name) for name in (*rows, *use.conditions)]],
     )
     return source
 
@@ -133,29 +137,12 @@ def _identity(frame: pd.DataFrame) -> dict[str, Any]:
     return {"examples": len(frame), "content": content.hexdigest()}
 
 
-def _numbers(frame: pd.DataFrame, origin: str) -> np.ndarray:
-    """Returns the columns of conditions, `[N, K]` float64.
-
-    Raises:
-      UserError: If a cell is no finite number.
-    """
-    import pandas as pd  # noqa: PLC0415
-
-    for name, column in frame.items():
-        numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64, na_value=np.nan)
-        bad = np.flatnonzero(~np.isfinite(numbers))
-        if len(bad):
-            raise UserError(
-                f"{origin}: {shorten(repr(column.iloc[bad[0]]))} in row {bad[0]} of "
-                f"{shorten(str(name))!r}, a column of --condition_columns, is no number",
-                "leave such rows out; --conditioning=concatenation alone conditions on categories",
-            )
-    return frame.to_numpy(np.float64)
-
-
-def _check_kinds(table: Table, kinds: Mapping[str, Any], settings: DataSettings) -> None:
+def _check_kinds(
+    table: Table, kinds: Mapping[str, Any], settings: DataSettings, conditions: Sequence[str]
+) -> None:
     """Raises UserError if --column_types gives other types than a table has."""
     columns = {column.name: column for column in table.columns}
+    kinds = {name: kind for name, kind in kinds.items() if name not in conditions}
     other = [name for name, kind in kinds.items() if not is_of_kind(columns.get(name), kind)]
     if other:
         raise UserError(
