@@ -12,6 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+import wgan_gp
+from tests.helpers.runs import call_main
 from wgan_gp.config import DataSettings
 from wgan_gp.data import frames
 from wgan_gp.data.column_flags import find_use, flag_of
@@ -467,3 +469,32 @@ def test_a_dataframe_is_the_same_data_as_its_file(tmp_path):
     settings = DataSettings(dataset="python", drop_columns="a")
     with pytest.raises(UserError, match="--drop_columns=a"):
         find_dataset(settings, function=lambda: np.ones([9, 2]))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("is_file", [True, False])
+def test_samples_have_the_types_of_the_data(tmp_path, is_file):
+    days = [datetime.date(2020, 1, 1) + datetime.timedelta(7 * day) for day in range(40)]
+    frame = pd.DataFrame(
+        {
+            "day": [None, *days[1:]],
+            "price": [decimal.Decimal(cents) / 100 for cents in range(40)],
+            "count": pd.array([None, *range(1, 40)], "Int64"),
+            "size": pd.array([*range(40)], "Int64" if is_file else "int64[pyarrow]"),
+        }
+    )
+    frame.to_parquet(tmp_path / "x.parquet")
+    data = {} if is_file else {"data": frame}
+    source = {"dataset": "array", "data_dir": f"{tmp_path}/x.parquet"} if is_file else {}
+    small = {"batch_size": 8, "n_critic": 1, "model_width": 4, "latent_size": 4, "train_steps": 1}
+    config = wgan_gp.Config(model_dir=f"{tmp_path}/run", model="mlp", **small, **source)
+    samples = wgan_gp.train(config, **data).sample(20)
+    expected = frame.astype({"size": "int64"}) if is_file else frame
+    assert samples.dtypes.equals(expected.dtypes)
+    assert {type(day) for day in samples["day"].dropna()} == {datetime.date}
+    assert {type(price) for price in samples["price"]} == {decimal.Decimal}
+    written = ["--mode=sample", "--num_samples=9", f"--output={tmp_path}/y.parquet"]
+    if is_file:
+        assert call_main(*written, f"--model_dir={tmp_path}/run") == 0
+        schema = parquet.read_schema(tmp_path / "y.parquet")
+        assert schema.field("day").type == pa.date32() and schema.field("count").type == pa.int64()

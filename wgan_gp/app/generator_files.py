@@ -18,6 +18,7 @@ import tensorflow as tf
 from .. import losses
 from ..config import PYTHON, Config
 from ..data.data_record import DataRecord
+from ..data.frames import restore_types
 from ..data.spec import DataSpec
 from ..errors import UserError, explaining, naming, shorten
 from ..inference import weights
@@ -89,7 +90,7 @@ class TrainedNetworks:
 
     def _as_given(self, samples: Any, count: int, label: int | None, conditions: Any) -> Any:
         """Returns samples in the form in which the data was given, if it is known."""
-        return samples
+        return samples if self.spec.table is None else restore_types(samples, self.spec.types)
 
     def score(
         self, examples: Any, labels: Any = None, *, conditions: Any = None, distances: bool = False

@@ -88,6 +88,7 @@ class Result(TrainedNetworks):
         return Scorer(run.sampler, run.state.critic, score, labeled_critic=labeled)
 
     def _as_given(self, samples: Any, count: int, label: int | None, conditions: Any) -> Any:
+        samples = super()._as_given(samples, count, label, conditions)
         columns = self.run.dataset.source.columns
         return samples if columns is None else samples.set_axis(columns, axis=1)
 

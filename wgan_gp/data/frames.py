@@ -264,7 +264,7 @@ def _typed(cells: pd.Series, has_decimal_commas: bool) -> pd.Series:
         return cells
     if not all(map(_WHOLE.fullmatch, texts)):
         numbers = pd.Series(float("nan"), cells.index)
-        numbers[known] = list(map(float, texts))  # exact, unlike pandas.to_numeric
+        numbers[known] = list(map(float, texts))
         return numbers
     whole = list(map(int, texts))
     for dtype, low, high in (("Int64", -(2**63), 2**63), ("UInt64", 0, 2**64)):

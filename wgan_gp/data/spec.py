@@ -43,6 +43,7 @@ class DataSpec:
       scaling: The scaling of an array; None for other data.
       table: The columns of a typed table; None for other data.
       pixels: The levels of pictures that are stored as integers; None for other data.
+      types: What columns of a table were that have another type in it; see `restore_types`.
     """
 
     example_shape: tuple[int, ...]
@@ -53,6 +54,7 @@ class DataSpec:
     scaling: Scaling | None = None
     table: Table | None = None
     pixels: Pixels | None = None
+    types: dict[str, str] = dataclasses.field(default_factory=dict)
 
     @staticmethod
     def annotated() -> dict[str, Any]:

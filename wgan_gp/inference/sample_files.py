@@ -14,7 +14,7 @@ import tqdm
 from absl import logging
 
 from ..config import SamplingSettings
-from ..data.frames import is_table, read_frame, require_package
+from ..data.frames import is_table, read_frame, require_package, restore_types
 from ..data.scaling.pixels import Pixels
 from ..data.scaling.scaling import Scaling
 from ..data.spec import KINDS, DataSpec
@@ -213,7 +213,7 @@ def write(
             sampler, conditions, settings.num_samples, show_progress=True
         )
         logging.info(f"note: {100 * share:.3g}% of the samples that were drawn meet the conditions")
-        write_output(path, _rows(settings, samples))
+        write_output(path, _rows(settings, restore_types(samples, spec.types)))
         return path
     form, content = settings.format_of_samples, io.BytesIO()
     if form in ("grid", "interpolation"):
@@ -236,7 +236,7 @@ def write(
     elif form == "npy":
         np.save(content, samples)
     elif isinstance(units, Table):
-        content.write(_rows(settings, samples))
+        content.write(_rows(settings, restore_types(samples, spec.types)))
     else:
         lines = io.StringIO(newline="")
         writer = csv.writer(lines)

@@ -101,7 +101,13 @@ def source_of(
     source = Source(
         origin,
         DataSpec(
-            (table.size,), len(class_names or ()), False, conditions, class_names, table=table
+            (table.size,),
+            len(class_names or ()),
+            False,
+            conditions,
+            class_names,
+            table=table,
+            types=given.types if like is None else like.types,
         ),
         np.float32,
         len(rows),
