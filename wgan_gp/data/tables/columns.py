@@ -178,7 +178,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether the networks see a number, and no category or nothing."""
+        """Is True if the networks see a number, and no category or nothing."""
         return bool(self.levels)
 
     @property
@@ -359,7 +359,7 @@ class Column:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the values are texts."""
+        """Is True if the values are texts."""
         if self.kind == "date":
             return self.date_format is not None and not is_numeric(self.dtype)
         values = self.values if self.categories is None else self.categories
