@@ -215,9 +215,10 @@ class _Finder:
         kinds = sorted({type(value).__name__ for value in values})
         if not set(kinds) <= {"str", "bool", "int", "float"} or len(kinds) > 1:
             raise self._error(f"contains {' and '.join(kinds)}")
-        self._check_count(len(set(values)))
-        self._check_values(values)
-        return tuple(sorted(set(values))) or ("",)
+        different = sorted(set(values))
+        self._check_count(len(different))
+        self._check_values(different)
+        return tuple(different) or ("",)
 
     def _check_values(self, values: Iterable[Any]) -> None:
         """Raises UserError if a value cannot be a category."""
