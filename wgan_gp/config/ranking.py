@@ -12,7 +12,7 @@ MINIMIZED = {
     "tables": (
         *("association_error", "total_variation", "total_variation_largest", "missing_error"),
         *("feature_wasserstein", "feature_wasserstein_largest", "kolmogorov_smirnov"),
-        "kolmogorov_smirnov_largest",
+        *("kolmogorov_smirnov_largest", "value_wasserstein", "value_wasserstein_largest"),
     ),
     "arrays": (
         *("feature_wasserstein", "feature_wasserstein_largest", "kolmogorov_smirnov"),

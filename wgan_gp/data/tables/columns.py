@@ -178,7 +178,7 @@ class Column:
 
     @property
     def is_number(self) -> bool:
-        """Whether the networks see a number, and no category or nothing."""
+        """Is True if the networks see a number, and no category or nothing."""
         return bool(self.levels)
 
     @property
@@ -359,7 +359,7 @@ class Column:
 
     @property
     def has_texts(self) -> bool:
-        """Whether the values are texts."""
+        """Is True if the values are texts."""
         if self.kind == "date":
             return self.date_format is not None and not is_numeric(self.dtype)
         values = self.values if self.categories is None else self.categories
@@ -502,9 +502,10 @@ def _scores(knots: Knots, keys: np.ndarray, places: np.ndarray) -> np.ndarray:
     """Returns the standard normal scores of keys, `[N]` float32; see `Column.encode`."""
     levels, values = knots
     keys = np.clip(keys.astype(values.dtype), values[0], values[-1])
-    half = 0.5 if values.dtype.kind == "i" else 0.0  # an integer stands for what is rounded to it
+    # An integer stands for what is rounded to it, and has the inner half of that.
+    inner = 0.25 if values.dtype.kind == "i" else 0.0
     bounds = []
-    sides: tuple[tuple[Literal["left", "right"], float], ...] = (("left", -half), ("right", half))
+    sides: tuple[tuple[Literal["left", "right"], float], ...] = (("left", -inner), ("right", inner))
     for side, shift in sides:
         after = np.searchsorted(values, keys, side=side)
         before, after = np.maximum(after - 1, 0), np.minimum(after, len(values) - 1)

@@ -153,43 +153,25 @@ class _Finder:
         if types.is_float_dtype(dtype):
             return "real"
         texts = self._present.astype(object)  # regular expressions of Python, not of Arrow
-        # Texts of a few values may be classes, such as grades from 1 to 5+.
         if texts.map(lambda value: isinstance(value, str)).all():
-            self._check_no_thousands(texts)
-            if texts.nunique() > _FEW:
-                self._check_no_dates(texts)
-                self._check_no_numbers(texts)
+            self._check_texts(texts)
         return "category"
 
-    def _check_no_thousands(self, texts: pd.Series) -> None:
-        """Raises UserError if all texts are numbers, of which some are such as 1,234."""
-        with_commas = texts.str.fullmatch(_THOUSANDS)
-        if with_commas.any() and (with_commas | texts.str.fullmatch(_NUMBER)).all():
+    def _check_texts(self, texts: pd.Series) -> None:
+        """Raises UserError if (nearly) all texts are numbers or dates, but not of one form."""
+        with_commas, are_numbers = (texts.str.fullmatch(each) for each in (_THOUSANDS, _NUMBER))
+        if with_commas.any() and (with_commas | are_numbers).all():
             raise self._other_form(texts[with_commas].iloc[0])
-
-    def _other_form(self, text: str) -> UserError:
-        return self._error(
-            f"contains numbers in another form, such as {shorten(repr(text))}",
-            f"write them like 1234.56, or {_AS_CATEGORY}",
-        )
-
-    def _check_no_dates(self, texts: pd.Series) -> None:
-        """Raises UserError if nearly all texts are dates, but not of one format."""
+        if texts.nunique() <= _FEW:  # may be classes, such as grades from 1 to 5+
+            return
         if texts.str.fullmatch(_DATE).mean() > _MOSTLY:
             raise self._error(
                 "contains dates of several formats, or with years of two digits, such as "
                 f"{shorten(repr(texts.iloc[0]))}",
                 f"write them as 2024-01-31, or {_AS_CATEGORY}",
             )
-
-    def _check_no_numbers(self, texts: pd.Series) -> None:
-        """Raises UserError if nearly all texts are numbers, which a category would not compare.
-
-        Texts of digits that begin with 0 are codes.
-        """
-        if texts.str.fullmatch(r"[+-]?0\d+").any():
+        if texts.str.fullmatch(r"[+-]?0\d+").any():  # codes
             return
-        are_numbers = texts.str.fullmatch(_NUMBER)
         if _MOSTLY < are_numbers.mean() < 1:
             raise self._error(
                 f"contains numbers, but {shorten(repr(texts[~are_numbers].iloc[0]))} is none",
@@ -198,6 +180,12 @@ class _Finder:
         of_one_form = texts.str.extract(_WITH_UNIT).value_counts().max() / len(texts)
         if of_one_form > _MOSTLY and not (are_numbers & ~texts.str.contains(",")).all():
             raise self._other_form(texts.iloc[0])
+
+    def _other_form(self, text: str) -> UserError:
+        return self._error(
+            f"contains numbers in another form, such as {shorten(repr(text))}",
+            f"write them like 1234.56, or {_AS_CATEGORY}",
+        )
 
     def _error(
         self, what: str, remedy: str = _REMEDY, kind: type[UserError] = UserError
@@ -227,9 +215,10 @@ class _Finder:
         kinds = sorted({type(value).__name__ for value in values})
         if not set(kinds) <= {"str", "bool", "int", "float"} or len(kinds) > 1:
             raise self._error(f"contains {' and '.join(kinds)}")
-        self._check_count(len(set(values)))
-        self._check_values(values)
-        return tuple(sorted(set(values))) or ("",)
+        different = sorted(set(values))
+        self._check_count(len(different))
+        self._check_values(different)
+        return tuple(different) or ("",)
 
     def _check_values(self, values: Iterable[Any]) -> None:
         """Raises UserError if a value cannot be a category."""

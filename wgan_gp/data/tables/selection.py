@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import dataclasses
 import difflib
@@ -37,14 +38,45 @@ class Condition:
     """A condition on a column.
 
     Attributes:
-      column: The name of the column.
+      column: The column.
       comparison: A key of _COMPARISONS.
       value: The value, as in the table; None for a missing value.
     """
 
-    column: str
+    column: Column
     comparison: str
     value: Any
+
+    def holds(self, series: pd.Series) -> np.ndarray:
+        """Returns whether the condition holds for values of its column, `[N]` bool."""
+        present, column, value = series.notna().to_numpy(bool), self.column, self.value
+        if value is None:
+            return present if self.comparison == "!=" else ~present
+        values: Any = series[present]
+        if column.kind == "ordered":
+            order = {each: place for place, each in enumerate(column.categories or ())}
+            values, value = values.map(order).astype(int), order[value]
+        elif column.kind == "category":
+            values = values.astype(object)
+        elif column.kind == "date":
+            values, value = nanoseconds(column.dates(values)), _date(column, value)
+        found = np.zeros([len(series)], bool)
+        found[present] = _COMPARISONS[self.comparison](np.asarray(values), value)
+        return found
+
+    def is_possible(self) -> bool:
+        """Returns whether a sample can meet the condition."""
+        column, count = self.column, len(self.column.values)
+        missing = np.arange(count + 1) == count
+        known = column.to_series(np.array([*column.values, 0], object), missing)
+        known = known[: count + column.has_missing]
+        if self.holds(known).any():
+            return True
+        if self.comparison != "=" or self.value is None or not column.is_number:
+            return False
+        # A number between two knots, if there is no gap.
+        after = int(dataclasses.replace(self, comparison="<").holds(known).sum())
+        return 0 < after < count and column.levels[after - 1] < column.levels[after]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,11 +116,11 @@ class Selection:
                 raise UserError(f"{flag} is no list of conditions", _REMEDY)
         found = cls(table, tuple(_condition(table, flag, *triple) for triple in triples))
         for condition in found.conditions:
-            column = _column(table, condition.column)
-            if not _is_possible(condition, table):
-                name = shorten(condition.column)
+            if not condition.is_possible():
+                column = condition.column
                 raise UserError(
-                    f"{flag}: no sample has a value of {name!r} that meets the condition",
+                    f"{flag}: no sample has a value of {shorten(column.name)!r} that meets the "
+                    "condition",
                     f"the column contains {column.describe()}",
                 )
         return found
@@ -97,53 +129,17 @@ class Selection:
     def label(self) -> int | None:
         """The label of a conditional run that implies the first condition that has one, or None."""
         for condition in self.conditions:
-            column, value = _column(self.table, condition.column), condition.value
+            column, value = condition.column, condition.value
             if condition.comparison == "=" and value is not None and not column.is_number:
                 if column.categories is not None:
                     value = column.categories.index(value)
-                return self.table.label_of(condition.column, value)
+                return self.table.label_of(column.name, value)
         return None
 
     def holds(self, frame: pd.DataFrame) -> np.ndarray:
         """Returns whether the conditions hold for rows, `[N]` bool; not for missing values."""
-        selected = np.ones([len(frame)], bool)
-        for condition in self.conditions:
-            column = _column(self.table, condition.column)
-            selected &= _holds(condition, column, frame[condition.column])
-        return selected
-
-
-def _holds(condition: Condition, column: Column, series: pd.Series) -> np.ndarray:
-    """Returns whether a condition holds for values of its column, `[N]` bool."""
-    present, value = series.notna().to_numpy(bool), condition.value
-    if value is None:
-        return present if condition.comparison == "!=" else ~present
-    values: Any = series[present]
-    if column.kind == "ordered":
-        order = {each: place for place, each in enumerate(column.categories or ())}
-        values, value = values.map(order).astype(int), order[value]
-    elif column.kind == "category":
-        values = values.astype(object)
-    elif column.kind == "date":
-        values, value = nanoseconds(column.dates(values)), _date(column, value)
-    found = np.zeros([len(series)], bool)
-    found[present] = _COMPARISONS[condition.comparison](np.asarray(values), value)
-    return found
-
-
-def _is_possible(condition: Condition, table: Table) -> bool:
-    """Returns whether a sample of a table can meet a condition."""
-    column = _column(table, condition.column)
-    values = np.array([*column.values, 0], object)[: len(column.values) + 1]
-    missing = np.arange(len(values)) == len(column.values)
-    known = column.to_series(values, missing)[: len(column.values) + column.has_missing]
-    if _holds(condition, column, known).any():
-        return True
-    if condition.comparison != "=" or condition.value is None or not column.is_number:
-        return False
-    # A number between two knots, if there is no gap.
-    smaller = int(_holds(dataclasses.replace(condition, comparison="<"), column, known).sum())
-    return 0 < smaller < len(column.levels) and column.levels[smaller - 1] < column.levels[smaller]
+        found = [condition.holds(frame[condition.column.name]) for condition in self.conditions]
+        return np.logical_and.reduce([np.ones([len(frame)], bool), *found])
 
 
 def _split(cell: str, table: Table, flag: str) -> tuple[str, str, str]:
@@ -167,13 +163,13 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
     text, is_equality = text.strip(), comparison in ("=", "!=")
     if name not in table.names:
         raise UserError(f"{flag}: there is no column {shorten(name)!r}", _REMEDY)
+    column = table.columns[table.names.index(name)]
     if not text and is_equality:
-        return Condition(name, comparison, None)
-    column = _column(table, name)
+        return Condition(column, comparison, None)
     if column.kind in ("category", "ordered"):
         found = _category(flag, comparison, text, column)
         if found is not None:
-            return Condition(name, comparison, found)
+            return Condition(column, comparison, found)
     if column.kind == "date":
         try:
             _date(column, text)
@@ -181,14 +177,14 @@ def _condition(table: Table, flag: str, name: str, comparison: str, text: str) -
             raise UserError(
                 f"{flag}: {shorten(text)!r} is no date", "write it as in the data"
             ) from None
-        return Condition(name, comparison, text)
+        return Condition(column, comparison, text)
     value = _number_of(text)
     if value is None:
         raise UserError(
             f"{flag}: {shorten(text)!r} is no number, which the column {shorten(name)!r} contains",
             _REMEDY,
         )
-    return Condition(name, comparison, value)
+    return Condition(column, comparison, value)
 
 
 def _category(flag: str, comparison: str, text: str, column: Column) -> Any:
@@ -223,19 +219,11 @@ def _text_of(value: Any) -> str:
 
 def _number_of(text: str) -> int | float | None:
     """Returns a finite number, exactly if it is an integer, or None."""
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        value = float(text)
-    except ValueError:
-        return None
-    return value if math.isfinite(value) else None
-
-
-def _column(table: Table, name: str) -> Column:
-    return table.columns[table.names.index(name)]
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            value = kind(text)
+            return value if isinstance(value, int) or math.isfinite(value) else None
+    return None
 
 
 def _date(column: Column, text: str) -> int:
