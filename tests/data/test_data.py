@@ -34,10 +34,10 @@ def read(dataset, count, first=0, **settings):
 def test_batches_are_static_and_functions_of_position(dataset, prepared):
     config = Config(dataset=dataset, data_dir=prepared, batch_size=32)
     data = open_data(config)
-    assert data.example_shape == find_data(config).spec.example_shape
+    assert data.format.shape == find_data(config).spec.example_shape
     batches = replica_batches(data, tf.distribute.InputContext(), batch_size=32, first_step=0)
     assert batches.element_spec == (
-        tf.TensorSpec([32, *data.example_shape], tf.float32),
+        tf.TensorSpec([32, *data.format.shape], tf.float32),
         tf.TensorSpec([32], tf.int32),
     )
     # With autotuning, the end of a run would wait for the tuner, up to a minute.
