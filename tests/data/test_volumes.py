@@ -89,7 +89,8 @@ def test_data_of_python_is_scaled_as_that_of_a_file(tmp_path, shape):
     dataset = find_dataset(Config(dataset="python"), function=lambda: given)
     of_file = find_dataset(Config(dataset="array", data_dir=f"{tmp_path}/x.npy"))
     assert dataset.spec == of_file.spec and dataset.spec.scaling is not None
-    for one, other in zip(*(each.open(batch_size=1).read(8) for each in (dataset, of_file))):
+    pairs = zip(*(each.open(batch_size=1).read(8) for each in (dataset, of_file)), strict=True)
+    for one, other in pairs:
         np.testing.assert_array_equal(one, other)
 
 

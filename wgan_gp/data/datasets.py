@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import importlib
 import typing
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,7 +28,14 @@ from .spec import DataSpec, count_of
 if typing.TYPE_CHECKING:
     from .feed import Examples
 
-FILE_DATASETS = ("image_folder", "tfrecord", "array")
+# The kinds of files, each with the module whose `find_source` finds them.
+KINDS = {
+    "image_folder": ".sources.pictures.folder",
+    "tfrecord": ".sources.records.tfrecords",
+    "array": ".sources.arrays",
+}
+_OTHERS = ".sources.records.prepared"  # the datasets of tensorflow-datasets
+FILE_DATASETS = tuple(KINDS)
 DATASETS = (*BUILT_IN, *FILE_DATASETS)  # the names that this project defines
 _LOCAL_DEVICES = DeviceSettings()
 _DATA_DIR, _TEST_DATA_DIR = "--data_dir", "--test_data_dir"
@@ -370,21 +378,14 @@ def _find_source(
     _check_flags(settings)
     if settings.dataset in BUILT_IN:
         return built_in.find_source(settings)
-    from .sources import arrays, table  # noqa: PLC0415
-    from .sources.pictures import folder  # noqa: PLC0415
-    from .sources.records import prepared, tfrecords  # noqa: PLC0415
-    from .store.opening import slow  # noqa: PLC0415
-
+    module = importlib.import_module(KINDS.get(settings.dataset, _OTHERS), __package__)
     with reporting(flag, settings):
-        if settings.dataset == "array":
-            kind = table if table.is_table(settings.data_dir or "") else arrays
-            return kind.find_source(settings, flag, like)
-        if settings.dataset == "image_folder":
-            source = slow(folder.find_source(settings, flag), settings)
-        elif settings.dataset == "tfrecord":
-            source = slow(tfrecords.find_source(settings, flag), settings)
-        else:
-            source = slow(prepared.find_source(settings), settings)
+        found = module.find_source(settings, flag, like)
+        if isinstance(found, Source):
+            return found
+        from .store.opening import slow  # noqa: PLC0415
+
+        source = slow(found, settings)  # an `Encoded`
         return source if like is None or source.like is None else source.like(like)
 
 

@@ -221,7 +221,7 @@ class Examples:
         return count if self.size is None else min(count, self.size)
 
     def read(self, count: int, first: int = 0) -> tuple[tf.Tensor, tf.Tensor]:
-        """Returns the normalized examples at `count` positions from `first` on, and their labels."""
+        """Returns normalized examples at `count` positions from `first` on, and their labels."""
         batches = self.fetch(self.places(first, count)).rebatch(count, drop_remainder=True)
         examples, labels = next(iter(without_autotune(batches)))
         return self.format.normalize(examples, tf.constant(first, tf.int64)), labels

@@ -13,6 +13,8 @@ from absl import logging
 
 from ...config import DataSettings
 from ...errors import UserError, shorten
+from ..column_flags import refuse_columns
+from ..frames import is_table
 from ..scaling.conditions import Conditions
 from ..scaling.dequantization import is_byte
 from ..scaling.precision import warn_if_coarse
@@ -20,8 +22,10 @@ from ..scaling.scaling import Scaling, Statistics
 from ..scaling.whitening import MAX_VALUES, Covariance
 from ..source import Source, is_held_out
 from ..spec import DataSpec, count_of
+from . import table
 from .array_files import open_arrays
 from .labels import numbered_like
+from .listing import check_path
 from .npy import Rows, chunks
 
 _LARGE = 2**30  # bytes, which take several seconds to read
@@ -64,7 +68,7 @@ class ArrayData(NamedTuple):
 
 
 def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None) -> Source:
-    """Finds the arrays of `flag`, --data_dir or --test_data_dir; see `source_of`."""
+    """Finds the arrays or the table of `flag`, --data_dir or --test_data_dir; see `source_of`."""
     path = settings.data_dir
     if path is None:
         raise UserError(
@@ -72,6 +76,10 @@ def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None)
             "give a .npy, .npz, .h5, .mat or .csv file, or a folder",
         )
     origin = f"{flag}={path}"
+    check_path(origin, path)
+    if is_table(path):
+        return table.find_source(path, origin, settings, like)
+    refuse_columns(origin, settings)
     return source_of(ArrayData(**open_arrays(path, origin)), settings, origin, like)
 
 

@@ -15,27 +15,24 @@ import tensorflow as tf
 from ...config import DataSettings
 from ...errors import UserError, reason, shorten
 from ..column_flags import find_use
-from ..frames import Frame, is_table, read_frame
+from ..frames import Frame, read_frame
 from ..scaling.conditions import Conditions
 from ..source import Source, balanced_size, is_held_out
 from ..spec import DataSpec
 from ..tables.kinds import is_of_kind
 from ..tables.table import Table
-from .listing import check_path
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["find_source", "is_table", "source_of"]
 _TEXTS = ("object", "str", "string")  # the types of columns of texts in pandas
 AUTO = "auto"  # the value of --column_types without a file
 
 
-def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None) -> Source:
-    """Finds the table of `flag`, --data_dir or --test_data_dir; see `source_of`."""
-    path = str(settings.data_dir)
-    origin = f"{flag}={path}"
-    check_path(origin, path)
+def find_source(
+    path: str, origin: str, settings: DataSettings, like: DataSpec | None = None
+) -> Source:
+    """Finds the table of a file, a folder or a pattern; see `source_of`."""
     read = functools.partial(read_frame, path, origin)
     texts = frozenset() if like is None or like.table is None else like.table.texts
     return source_of(read(texts), settings, origin, like, read)
