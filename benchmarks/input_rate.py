@@ -37,8 +37,8 @@ import tensorflow as tf
 from wgan_gp.config import DataSettings, DeviceSettings
 from wgan_gp.data import opened_data
 from wgan_gp.data.feed.pipeline import replica_batches
+from wgan_gp.data.sources.encoded import Encoded, Example
 from wgan_gp.data.sources.pictures.folder import find_source
-from wgan_gp.data.sources.source import Example, Source
 from wgan_gp.data.store.building import build
 from wgan_gp.data.store.opening import SourceReader
 
@@ -102,7 +102,7 @@ def naive(folder: str, side: int) -> tf.data.Dataset:
     )
 
 
-class Levels(Source):
+class Levels(Encoded):
     """Random pictures, which need no decoding, for a store of any size."""
 
     class_names = None
@@ -131,7 +131,7 @@ class Levels(Source):
         raise NotImplementedError
 
 
-def ours(source: Source, limit: int, stores: str, noise: bool) -> tf.data.Dataset:
+def ours(source: Encoded, limit: int, stores: str, noise: bool) -> tf.data.Dataset:
     """Returns the batches of a run, in memory up to a number of bytes, or read from a store."""
     settings = DataSettings(data_cache=stores, dequantization=noise)
     with mock.patch.object(opened_data, "MAX_CACHE_BYTES", limit):

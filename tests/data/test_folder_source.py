@@ -16,10 +16,10 @@ import tensorflow as tf
 from wgan_gp.config import DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed.pipeline import first_examples
+from wgan_gp.data.sources.encoded import Unreadable
 from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.sources.pictures.picture_labels import divide, split_name
-from wgan_gp.data.sources.source import Unreadable
 from wgan_gp.data.store.store import key_of
 from wgan_gp.errors import UserError
 

@@ -12,11 +12,11 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
+from wgan_gp.data.sources.encoded import Unreadable
 from wgan_gp.data.sources.pictures import decoding
 from wgan_gp.data.sources.pictures.decoding import decode, read_header
 from wgan_gp.data.sources.pictures.forms import Form
 from wgan_gp.data.sources.shapes import central_window
-from wgan_gp.data.sources.source import Unreadable
 from wgan_gp.errors import UserError
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}

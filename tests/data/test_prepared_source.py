@@ -10,9 +10,9 @@ import tensorflow_datasets as tfds
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.feed.pipeline import first_examples, replica_batches
+from wgan_gp.data.sources.encoded import NO_LABEL, Unreadable
 from wgan_gp.data.sources.records import prepared
 from wgan_gp.data.sources.records.prepared import PreparedSource, find_source
-from wgan_gp.data.sources.source import NO_LABEL, Unreadable
 from wgan_gp.data.store import building
 from wgan_gp.errors import UserError
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.data.test_folder_source import find, numbered, write
 from tests.helpers.decoders import Numbers
-from wgan_gp.data.sources.source import Unreadable
+from wgan_gp.data.sources.encoded import Unreadable
 from wgan_gp.data.store import building, processes, reading, store
 from wgan_gp.errors import UserError
 

@@ -15,9 +15,9 @@ from tests.helpers.records import write_records
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.feed.pipeline import replica_batches
+from wgan_gp.data.sources.encoded import Unreadable
 from wgan_gp.data.sources.records import tfrecords
 from wgan_gp.data.sources.records.tfrecords import find_source
-from wgan_gp.data.sources.source import Unreadable
 from wgan_gp.errors import UserError
 
 SIDE = 8

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from wgan_gp.data.sources.source import Example, Source, Unreadable
+from wgan_gp.data.sources.encoded import Encoded, Example, Unreadable
 from wgan_gp.errors import UserError
 
 
@@ -40,7 +40,7 @@ class Behavior:
         return Example(np.array(state), item % 2)
 
 
-class Numbers(Source):
+class Numbers(Encoded):
     """Examples `(number, process, threads of libraries, whether TensorFlow is imported)`.
 
     Args:

@@ -1,9 +1,9 @@
 """A source of pictures that are computed from their numbers."""
 
-from wgan_gp.data.sources.source import Example, Source, Unreadable
+from wgan_gp.data.sources.encoded import Encoded, Example, Unreadable
 
 
-class NumberedSource(Source):
+class NumberedSource(Encoded):
     """Pictures in two classes by their numbers; those in `bad` cannot be read.
 
     Attributes:

@@ -13,9 +13,9 @@ import tensorflow as tf
 
 from ..config import Config, DataSettings, image_size_of
 from ..data.sources import listing
+from ..data.sources.encoded import Unreadable
 from ..data.sources.pictures.folder import FolderSource, find_source
 from ..data.sources.pictures.forms import MAX_COLOR_CHANNELS
-from ..data.sources.source import Unreadable
 from ..errors import UserError, printable
 from ..evaluation import metrics, results
 from ..evaluation.examples import check_finite, with_progress_bar

@@ -19,7 +19,7 @@ from ...errors import UserError, reason
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import fsync, local_path, write_atomic
 from ...run_directory.lock import Lock
-from ..sources.source import Source
+from ..sources.encoded import Encoded
 from .reading import Reading
 from .store import (
     LABELS,
@@ -48,7 +48,7 @@ class NoSpaceError(UserError):
     """A disk has too little space for a store."""
 
 
-def load(source: Source) -> Store:
+def load(source: Encoded) -> Store:
     """Returns the examples of a source, decoded into memory.
 
     Raises:
@@ -64,7 +64,7 @@ def load(source: Source) -> Store:
     return Store(record, examples[:count], labels[:count])
 
 
-def build(source: Source, path: str) -> Store:
+def build(source: Encoded, path: str) -> Store:
     """Builds the store of a source in a folder, unless it is complete.
 
     On a local disk, the folder is named PATH.incomplete until it is complete; in a bucket,
@@ -259,7 +259,7 @@ def _advanced(record: Record, reading: Reading, *counts: int) -> Record:
     )
 
 
-def _write_examples(source: Source, folder: str, record: Record, lock: Lock) -> None:
+def _write_examples(source: Encoded, folder: str, record: Record, lock: Lock) -> None:
     labels = read_labels(folder, record) if record.size else np.empty([0], np.int64)
     # A thread writes a shard while the next one is decoded.
     with Reading(source, record) as reading, ThreadPoolExecutor(1) as writer:

@@ -13,7 +13,7 @@ from absl import logging
 
 from ...errors import UserError
 from ...run_directory.files import local_path
-from ..sources.source import Source
+from ..sources.encoded import Encoded
 from .building import NoSpaceError, UnwritableError, build, copy, is_built, load
 from .store import Record, Store, delete_store, key_of, open_store, read_record
 
@@ -31,7 +31,7 @@ def cache_folder(data_cache: str | None) -> str | None:
     return posixpath.join(root, "wgan_gp") if os.path.isabs(root) else None
 
 
-def cached(source: Source, folder: str | None, *, in_memory: bool = False) -> Store:
+def cached(source: Encoded, folder: str | None, *, in_memory: bool = False) -> Store:
     """Returns the store of a source, which is built at the first call.
 
     If there is no folder, or it cannot be written, the source is decoded at this start only, and
@@ -81,7 +81,7 @@ def local_copy(store: Store, folder: str | None) -> Store:
     return temporary.keep(copy(store, temporary.path(store.record.key)))
 
 
-def find_record(source: Source, folder: str | None) -> Record | None:
+def find_record(source: Encoded, folder: str | None) -> Record | None:
     """Returns the record of the complete store of a source, or None if there is none."""
     if folder is None:
         return None
@@ -123,7 +123,7 @@ def _is_usable(path: str, key: str) -> bool:
     return False
 
 
-def _decoded_once(source: Source, in_memory: bool) -> Store:
+def _decoded_once(source: Encoded, in_memory: bool) -> Store:
     if in_memory:
         return load(source)
     temporary = _Temporary()

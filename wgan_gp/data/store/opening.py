@@ -20,8 +20,8 @@ from ..opened_data import (
     unreadable_stream,
 )
 from ..scaling import pixels
+from ..sources.encoded import NO_LABEL, Encoded
 from ..sources.labels import numbered_like
-from ..sources.source import NO_LABEL, Source
 from ..spec import DataSpec, count_of
 from ..streamed_rows import StreamedRecords, StreamedRows
 from .cache import OFF, cache_folder, cached, find_record, local_copy
@@ -38,7 +38,7 @@ class SourceReader:
         the classes are those of the store, for which some sources would read all of their files.
     """
 
-    def __init__(self, source: Source, split: str = "train", data_cache: str | None = OFF):
+    def __init__(self, source: Encoded, split: str = "train", data_cache: str | None = OFF):
         self._source = source
         self._split = split
         self._data_cache = data_cache
@@ -134,7 +134,7 @@ class SourceReader:
         return self._source.held_out_split
 
     def _unread(
-        self, source: Source, settings: DataSettings, devices: DeviceSettings
+        self, source: Encoded, settings: DataSettings, devices: DeviceSettings
     ) -> UnreadData:
         size = None
         if source is self._source and self._stored is not None:
@@ -143,7 +143,7 @@ class SourceReader:
 
 
 def _unread(
-    source: Source, size: int | None, settings: DataSettings, devices: DeviceSettings
+    source: Encoded, size: int | None, settings: DataSettings, devices: DeviceSettings
 ) -> UnreadData:
     """Returns the properties of a source, and whether it is held in memory.
 
@@ -171,7 +171,7 @@ def _unread(
     return UnreadData(form, count, in_memory)
 
 
-def _format_of(source: Source, settings: DataSettings) -> ExampleFormat:
+def _format_of(source: Encoded, settings: DataSettings) -> ExampleFormat:
     bits = 8 * source.dtype.itemsize
     normalize = functools.partial(pixels.normalize, settings, bits=bits)
     return ExampleFormat(tuple(source.shape), tf.as_dtype(source.dtype), normalize)

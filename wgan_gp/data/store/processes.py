@@ -24,7 +24,7 @@ import numpy as np
 from absl import logging
 
 from ...errors import UserError, printable, reason
-from ..sources.source import Example, Source, Unreadable
+from ..sources.encoded import Encoded, Example, Unreadable
 
 _PROGRAM = "import sys; sys.path[:] = {path}; from {module} import serve; serve()"
 # Each process would otherwise start a thread for each core.
@@ -56,7 +56,7 @@ def read_part(
     """Reads consecutive items `[count, ...]` of a shape `[count, *example]`.
 
     Args:
-      read: Reads an item; see `Source.read`.
+      read: Reads an item; see `Encoded.read`.
       items: The items.
       shape: The shape of all examples, which begins with the number of items.
       dtype: The dtype of an example.
@@ -104,7 +104,7 @@ class Readers:
       processes: The largest number of processes.
     """
 
-    def __init__(self, source: Source, threads: int, processes: int):
+    def __init__(self, source: Encoded, threads: int, processes: int):
         self._source, self._most = source, processes
         self._pool = ThreadPoolExecutor(threads)
         self._own = threading.local()
@@ -129,7 +129,7 @@ class Readers:
           items: The items.
 
         Returns:
-          The examples, or UserError if a process was killed, or what `Source.read` raises.
+          The examples, or UserError if a process was killed, or what `Encoded.read` raises.
         """
         return self._pool.submit(self._read, first, items)
 

@@ -17,7 +17,7 @@ from absl import logging
 
 from ...errors import UserError, printable, shorten
 from ...runtime.streams import is_terminal
-from ..sources.source import Source
+from ..sources.encoded import Encoded
 from .processes import TASK_BYTES, Part, Readers, take
 from .store import MOST_NAMES, Record
 
@@ -45,7 +45,7 @@ class Reading:
       left_out: The names of the first MOST_NAMES of them.
     """
 
-    def __init__(self, source: Source, begin: Record):
+    def __init__(self, source: Encoded, begin: Record):
         self._source = source
         self.read = begin.read
         self.unreadable = begin.unreadable
@@ -166,7 +166,7 @@ def _runs(part: Part) -> Iterator[_Run | str]:
         yield _Run(part.examples[begin:], part.labels[begin:])
 
 
-def _parts(source: Source, first: int) -> Generator[Part, None, None]:
+def _parts(source: Encoded, first: int) -> Generator[Part, None, None]:
     """Yields the examples in order, which are read ahead, in a bounded window.
 
     Threads read them, or processes if these save more time than they take to start.

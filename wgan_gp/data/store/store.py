@@ -24,7 +24,7 @@ from ...errors import UserError
 from ...run_directory.files import local_path
 from ...run_directory.json_files import digest, read_dataclass, write_object
 from ..sources.arrays.npy_files import Rows, Shards, chunks, open_npy, read_header
-from ..sources.source import NO_LABEL, Source
+from ..sources.encoded import NO_LABEL, Encoded
 from ..streamed_rows import RecordFile
 
 SHARD_BYTES = 2**25  # two files are in memory at a time, with TensorFlow in less than 1 GB
@@ -74,7 +74,7 @@ class Record:
             raise ValueError("read and unreadable are not numbers of examples")
 
     @classmethod
-    def of(cls, source: Source) -> Record:
+    def of(cls, source: Encoded) -> Record:
         """Returns the record of a source of which no example was read."""
         shape, dtype = tuple(source.shape), source.dtype.str
         return cls(key_of(source), source.origin, shape, dtype, source.class_names)
@@ -94,7 +94,7 @@ class Record:
         write_object(posixpath.join(folder, RECORD), self)
 
 
-def key_of(source: Source) -> str:
+def key_of(source: Encoded) -> str:
     """Returns the key of a source, which needs neither its size nor its classes."""
     form = {"shape": list(source.shape), "dtype": source.dtype.str}
     return digest({"identity": source.identity(), **form})

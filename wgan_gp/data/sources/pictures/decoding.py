@@ -19,8 +19,8 @@ import numpy as np
 import PIL.Image
 
 from ....errors import UserError, naming, reason
+from ..encoded import Example, Unreadable
 from ..shapes import central_window
-from ..source import Example, Unreadable
 from . import tiff
 from .forms import MAX_COLOR_CHANNELS, Form, check_cropping
 
@@ -76,7 +76,7 @@ class Picture(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class PictureDecoder:
-    """Decodes the pictures of a source; see `Source.decoder`.
+    """Decodes the pictures of a source; see `Encoded.decoder`.
 
     Attributes:
       origin: The flag and its value, for messages.
@@ -89,7 +89,7 @@ class PictureDecoder:
     folder: str | None = None
 
     def __call__(self, picture: Picture) -> Example:
-        """Decodes a picture; see `Source.read`."""
+        """Decodes a picture; see `Encoded.read`."""
         content = picture.content
         if content is None:
             assert self.folder is not None

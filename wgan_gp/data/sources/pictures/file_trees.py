@@ -14,8 +14,8 @@ import tensorflow as tf
 from ....errors import UserError, reason
 from ....run_directory.json_files import digest
 from .. import listing
+from ..encoded import Unreadable
 from ..listing import local_path
-from ..source import Unreadable
 from .decoding import check_size, read_local
 
 _IGNORED_FOLDER = "__MACOSX"  # in which macOS keeps what a zip archive cannot hold

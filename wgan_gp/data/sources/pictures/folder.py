@@ -16,8 +16,8 @@ from ....config import DataSettings
 from ....errors import UserError, printable
 from ....run_directory.json_files import digest
 from .. import listing
+from ..encoded import Encoded, Example, Unreadable
 from ..shapes import default_square
-from ..source import Example, Source, Unreadable
 from . import decoding as pictures
 from .file_trees import Folder, Zip, open_tree
 from .forms import Form, choose_form
@@ -41,7 +41,7 @@ _NO_PICTURES = (  # suffixes of files that are not opened to see whether they ar
 )
 
 
-class FolderSource(Source):
+class FolderSource(Encoded):
     """The pictures of a folder or an archive.
 
     Args:

@@ -14,8 +14,8 @@ import numpy as np
 from absl import logging
 
 from ....errors import UserError, printable, reason, shorten
+from ..encoded import Unreadable
 from ..labels import LABEL_NAMES, is_one_hot, number_labels
-from ..source import Unreadable
 from ..tables.text_tables import CODE, decode_text
 from .file_trees import Folder, Zip
 

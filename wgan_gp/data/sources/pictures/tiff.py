@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..source import Unreadable
+from ..encoded import Unreadable
 
 SIGNATURES = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 INSTALL = "pip install tifffile"

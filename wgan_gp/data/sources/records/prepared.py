@@ -17,11 +17,11 @@ from ....run_directory.files import local_path
 from ....run_directory.json_files import digest
 from ...feed.pipeline import without_autotune
 from ..downloads import limit_downloads
+from ..encoded import NO_LABEL, Encoded, Example
 from ..listing import check_path, fingerprint_of, reading
 from ..pictures import decoding as pictures
 from ..pictures.forms import Form, make_form
 from ..shapes import MAX_DEFAULT_SIDE, default_square
-from ..source import NO_LABEL, Example, Source
 
 _FILE_FORMAT = "tfrecord"  # in which datasets are prepared
 _DESCRIPTION = "dataset_info.json"
@@ -58,7 +58,7 @@ def find_builder(name: str, data_dir: str | None) -> Any:
         ) from error
 
 
-class PreparedSource(Source):
+class PreparedSource(Encoded):
     """The images of one split of a dataset of tensorflow-datasets, in the order of its files.
 
     Args:

@@ -10,9 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from ....errors import UserError, printable, shorten
+from ..encoded import Unreadable
 from ..pictures import decoding as pictures
 from ..pictures.forms import MAX_COLOR_CHANNELS, Form
-from ..source import Unreadable
 
 # The names of features that are looked for, the first one that an example has.
 _STYLEGAN = "data"

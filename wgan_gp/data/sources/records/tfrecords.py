@@ -29,10 +29,10 @@ from ....config import DataSettings
 from ....errors import UserError, naming, printable, reason
 from ....runtime.streams import is_terminal
 from .. import listing
+from ..encoded import Encoded, Example, Unreadable
 from ..labels import number_labels
 from ..pictures.forms import choose_form
 from ..shapes import default_square
-from ..source import Example, Source, Unreadable
 from . import record_features
 
 _INSPECTED = 20  # examples whose pictures decide the default size
@@ -70,7 +70,7 @@ class RecordFile(NamedTuple):
         yield from _read(self.path, tf.io.TFRecordOptions(self.compression))
 
 
-class RecordSource(Source):
+class RecordSource(Encoded):
     """The pictures of TFRecord files, in the order of the files.
 
     Only the first examples are read until more is needed.

@@ -1,4 +1,4 @@
-"""The interface of sources, which read the examples of one kind of files."""
+"""Examples of slow files, such as pictures, which are decoded once into a store."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Example(NamedTuple):
     """An example of a source.
 
     Attributes:
-      array: `Source.shape`, of `Source.dtype`.
+      array: `Encoded.shape`, of `Encoded.dtype`.
       label: The number of its class or NO_LABEL; 0 in a source without classes.
     """
 
@@ -33,7 +33,7 @@ class Unreadable(Exception):  # noqa: N818
     """
 
 
-class Source(abc.ABC):
+class Encoded(abc.ABC):
     """Examples in files of one kind, in a fixed order.
 
     A source knows its properties after reading at most some headers. It does not start TensorFlow's
@@ -113,9 +113,9 @@ class Source(abc.ABC):
         """Returns the name of an example for messages, such as the path of its file."""
 
     @abc.abstractmethod
-    def resized(self, settings: DataSettings) -> Source:
+    def resized(self, settings: DataSettings) -> Encoded:
         """Returns the same examples for another --image_size."""
 
-    def of_split(self, split: str) -> Source:
+    def of_split(self, split: str) -> Encoded:
         """Returns the examples of another split in the same form; see `held_out_split`."""
         raise NotImplementedError(f"{type(self).__name__} has no splits")
