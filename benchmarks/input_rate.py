@@ -37,8 +37,8 @@ import tensorflow as tf
 from wgan_gp.config import DataSettings, DeviceSettings
 from wgan_gp.data import opened_data
 from wgan_gp.data.feed.pipeline import replica_batches
-from wgan_gp.data.sources.encoded import Encoded, Example
-from wgan_gp.data.sources.pictures.folder import find_source
+from wgan_gp.data.sources.encoded import Encoded, Item
+from wgan_gp.data.sources.folder import find_source
 from wgan_gp.data.store.building import build
 from wgan_gp.data.store.opening import SourceReader
 
@@ -49,7 +49,7 @@ BATCH = 64
 _DIFFERENT = 1024  # pictures; other files are links to them
 _BUILD = """
 from wgan_gp.config import DataSettings
-from wgan_gp.data.sources.pictures.folder import find_source
+from wgan_gp.data.sources.folder import find_source
 from wgan_gp.data.store.building import build
 
 settings = DataSettings(dataset="image_folder", data_dir={folder!r}, image_size="64")
@@ -117,15 +117,12 @@ class Levels(Encoded):
 
     fingerprint = identity
 
-    def items(self, first: int = 0) -> Iterator[int]:
-        return iter(range(first, self.size))
+    def items(self, first: int = 0) -> Iterator[Item]:
+        return (Item(str(number), 0, number) for number in range(first, self.size))
 
-    def read(self, item: int) -> Example:
-        place = item % self.shape[0]
-        return Example(self._level[place : place + self.shape[0]])
-
-    def name(self, index: int) -> str:
-        return str(index)
+    def decode(self, number: int) -> np.ndarray:
+        place = number % self.shape[0]
+        return self._level[place : place + self.shape[0]]
 
     def resized(self, settings: DataSettings) -> Levels:
         raise NotImplementedError

@@ -21,7 +21,7 @@ from wgan_gp.config import Config
 from wgan_gp.data.feed.loop_input import is_resident, is_stored
 from wgan_gp.data.feed.pipeline import check_elements, first_examples, replica_batches
 from wgan_gp.data.opened_data import InMemoryData, StreamedData
-from wgan_gp.data.sources.pictures import decoding
+from wgan_gp.data.sources import decode as decoding
 from wgan_gp.errors import UserError
 
 SIDE = 16

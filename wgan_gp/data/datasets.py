@@ -446,16 +446,15 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
     _check_flags(settings)
     if settings.dataset in BUILT_IN:
         return BuiltInReader(settings)
+    from .sources import folder, records, tfds  # noqa: PLC0415
     from .sources.arrays import arrays  # noqa: PLC0415
-    from .sources.pictures import folder  # noqa: PLC0415
-    from .sources.records import prepared, tfrecords  # noqa: PLC0415
     from .store.opening import SourceReader  # noqa: PLC0415
 
     with _reporting(flag, settings):
         if settings.dataset == "image_folder":
             return SourceReader(folder.find_source(settings, flag), settings.split)
         if settings.dataset == "tfrecord":
-            source = tfrecords.find_source(settings, flag)
+            source = records.find_source(settings, flag)
             return SourceReader(source, settings.split, settings.data_cache)
         if settings.dataset == "array" and settings.column_types is not None:
             from .tables.reader import read_table  # noqa: PLC0415
@@ -465,7 +464,7 @@ def _find_reader(settings: DataSettings, flag: str = _DATA_DIR) -> DatasetReader
             held_out = flag == _TEST_DATA_DIR
             reader = arrays.ArrayReader(settings, flag, held_out=held_out)
             return typing.cast(DatasetReader, reader)
-        return SourceReader(prepared.find_source(settings), settings.split)
+        return SourceReader(tfds.find_source(settings), settings.split)
 
 
 def _check_flags(settings: DataSettings) -> None:

@@ -8,7 +8,7 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import logging
@@ -17,7 +17,9 @@ from ....errors import UserError, printable, reason, shorten
 from ..encoded import Unreadable
 from ..labels import LABEL_NAMES, is_one_hot, number_labels
 from ..tables.text_tables import CODE, decode_text
-from .file_trees import Folder, Zip
+
+if TYPE_CHECKING:
+    from ..folder import Folder, Zip
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
 LABEL_FILES = ("metadata.csv", "metadata.jsonl", "dataset.json")
