@@ -170,9 +170,9 @@ def test_an_interrupt_does_not_wait_for_processes(started):
                     raise KeyboardInterrupt
                 yield item
 
-    slow = dict.fromkeys(range(150, 250), "asleep")  # for minutes
+    asleep = dict.fromkeys(range(245, 250), "asleep")  # for minutes
     with pytest.raises(KeyboardInterrupt):
-        building.load(Interrupted(events=slow))
+        building.load(Interrupted(events=asleep))
     assert len(started) == 2 and not any(map(is_alive, started))
 
 

@@ -91,8 +91,8 @@ def decoded(source: Encoded, first: int) -> Generator[Part, None, None]:
     items, processes, done = source.items(first), _Processes(source.origin), 0
 
     def run(task: list[Item]) -> Part:
-        examples, unreadable = processes.run(
-            decode_items, source.decode, task, source.origin, source.shape, source.dtype
+        examples, unreadable = processes.decode(
+            source.decode, task, source.origin, source.shape, source.dtype
         )
         labels = np.array([item.label for item in task], np.int64)
         return Part([item.name for item in task], examples, labels, unreadable)
@@ -128,60 +128,64 @@ def take(items: Iterator[Item], most: int) -> list[Item]:
 
 
 class _Processes:
-    """Processes that run functions once they are started; until then, the caller runs them."""
+    """Processes that decode once they are started; until then, the caller decodes."""
 
     def __init__(self, origin: str):
         self._origin = origin
         self._pool: Any = None
-        self._has_failed = False
-        self._first: Future[int] | None = None  # of the first process that has started
+        self._first: Future[int] | None = None  # a sign of the first process that has started
+        self._is_closed = False
 
     def start(self, count: int) -> None:
         """Starts processes, which takes seconds and does not wait."""
         from joblib.externals import loky  # noqa: PLC0415, which takes half a second
 
+        first: Future[int] = Future()
         try:
             self._pool = loky.ProcessPoolExecutor(
                 count, timeout=_IDLE_SECONDS, initializer=_be_quiet, env=_ENVIRONMENT
             )
-            self._first = self._pool.submit(os.getpid)
+            first = self._pool.submit(os.getpid)
         except Exception as error:  # of many types, for example without sys.executable
-            self._give_up(error)
+            first.set_exception(error)
+        self._first = first
+        first.add_done_callback(self._report)
 
-    def run(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Returns the result of a function.
-
-        Raises:
-          UserError: If a process is killed or crashes.
-        """
-        first = self._first
-        if first is None or not first.done():
-            return function(*arguments)
-        if (failed := first.exception()) is not None:
-            self._give_up(failed)
-            return function(*arguments)
-        try:
-            return self._pool.submit(function, *arguments).result()
-        except BrokenProcessPool as error:
-            name = printable(arguments[1][0].name)
-            raise UserError(
-                f"a process that decoded {self._origin} was killed or crashed at {name} or after "
-                "it, as when memory is short",
-                "free memory and start again; if it is repeated, remove damaged files",
-            ) from error
-
-    def _give_up(self, error: BaseException) -> None:
-        is_first, self._has_failed, self._first = not self._has_failed, True, None
-        if is_first:
+    def _report(self, first: Future[int]) -> None:
+        if not self._is_closed and (error := first.exception()) is not None:
             logging.info(
                 f"note: {self._origin}: threads decode, which takes longer, because no process can "
                 f"be started for it ({reason(error)})"
             )
 
+    def decode(
+        self, function: Callable[[Any], np.ndarray], items: list[Item], *others: Any
+    ) -> tuple[np.ndarray, dict[int, str]]:
+        """Returns the result of `decode_items`.
+
+        Raises:
+          UserError: If a process is killed or crashes.
+        """
+        first = self._first
+        if first is None or not first.done() or first.exception() is not None:
+            return decode_items(function, items, *others)
+        try:
+            return self._pool.submit(decode_items, function, items, *others).result()
+        except BrokenProcessPool as error:
+            raise UserError(
+                f"a process that decoded {self._origin} was killed or crashed at "
+                f"{printable(items[0].name)} or after it, as when memory is short",
+                "free memory and start again; if it is repeated, remove damaged files",
+            ) from error
+
     def close(self) -> None:
         """Ends the processes at once."""
+        self._is_closed = True
         if self._pool is not None:
-            self._pool.shutdown(kill_workers=True)
+            # shutdown(kill_workers=True) fails for tasks that a thread submits at the same time.
+            for process in list(self._pool._processes.values()):
+                process.terminate()
+            self._pool.shutdown()
 
 
 def _be_quiet() -> None:
