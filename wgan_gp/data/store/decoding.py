@@ -26,7 +26,7 @@ _MOST_PROCESSES = 64  # that one process can feed
 # Items of a task, which takes as long as a small picture itself, but delays the end.
 _FIRST_ITEMS, _MOST_ITEMS, _TASK_SECONDS = 16, 128, 0.1
 _TASK_BYTES = 2**20  # of encoded items or of examples
-_WINDOW_BYTES = 2**27  # of decoded examples that wait for an earlier one
+_WINDOW_BYTES = 2**26  # of decoded examples that wait, for example while a file is written
 # After so many seconds processes are started, if the rest takes as long as several starts of them.
 _TRIAL_SECONDS, _WORTH_SECONDS = 0.2, 3.0
 _IDLE_SECONDS = 60  # after which a process ends whose parent was killed
@@ -85,9 +85,8 @@ def decoded(source: Encoded, first: int) -> Generator[Part, None, None]:
     example_bytes = max(1, math.prod(source.shape) * source.dtype.itemsize)
     fitting = max(1, _TASK_BYTES // example_bytes)
     most = min(_FIRST_ITEMS, fitting)
-    window = max(
-        cores, min(4 * cores, _WINDOW_BYTES // (min(_MOST_ITEMS, fitting) * example_bytes))
-    )
+    task_bytes = min(_MOST_ITEMS, fitting) * example_bytes
+    window = max(2 * cores, min(32 * cores, _WINDOW_BYTES // task_bytes))
     items, processes, done = source.items(first), _Processes(source.origin), 0
 
     def run(task: list[Item]) -> Part:
@@ -98,8 +97,8 @@ def decoded(source: Encoded, first: int) -> Generator[Part, None, None]:
         return Part([item.name for item in task], examples, labels, unreadable)
 
     tasks = iter(lambda: take(items, most), [])
-    # Threads that wait for processes are one more than these, so that none of them waits.
-    parts = computed_ahead(run, tasks, cores + 1 if cores > 1 else 1, window)
+    # More threads than processes, so that a process finds its next task at once.
+    parts = computed_ahead(run, tasks, 2 * cores if cores > 1 else 1, window)
     begin, is_tried = time.monotonic(), cores == 1
     try:
         for part in parts:
