@@ -38,8 +38,8 @@ from wgan_gp.config import DataSettings, DeviceSettings
 from wgan_gp.data import feed
 from wgan_gp.data.datasets import Dataset
 from wgan_gp.data.feed import replica_batches
-from wgan_gp.data.sources.encoded import Encoded, Example
-from wgan_gp.data.sources.pictures.folder import find_source
+from wgan_gp.data.sources.encoded import Encoded, Item
+from wgan_gp.data.sources.folder import find_encoded
 from wgan_gp.data.store.building import build
 from wgan_gp.data.store.opening import slow
 
@@ -50,11 +50,11 @@ BATCH = 64
 _DIFFERENT = 1024  # pictures; other files are links to them
 _BUILD = """
 from wgan_gp.config import DataSettings
-from wgan_gp.data.sources.pictures.folder import find_source
+from wgan_gp.data.sources.folder import find_encoded
 from wgan_gp.data.store.building import build
 
 settings = DataSettings(dataset="image_folder", data_dir={folder!r}, image_size="64")
-build(find_source(settings), {out!r})
+build(find_encoded(settings), {out!r})
 """
 
 
@@ -118,15 +118,12 @@ class Levels(Encoded):
 
     fingerprint = identity
 
-    def items(self, first: int = 0) -> Iterator[int]:
-        return iter(range(first, self.size))
+    def items(self, first: int = 0) -> Iterator[Item]:
+        return (Item(str(number), 0, number) for number in range(first, self.size))
 
-    def read(self, item: int) -> Example:
-        place = item % self.shape[0]
-        return Example(self._level[place : place + self.shape[0]])
-
-    def name(self, index: int) -> str:
-        return str(index)
+    def decode(self, number: int) -> np.ndarray:
+        place = number % self.shape[0]
+        return self._level[place : place + self.shape[0]]
 
     def resized(self, settings: DataSettings) -> Levels:
         raise NotImplementedError
@@ -212,7 +209,7 @@ def compare_builds(
                 settings = DataSettings(
                     dataset="image_folder", data_dir=folder, image_size=str(side)
                 )
-                build(find_source(settings), f"{out}/store")
+                build(find_encoded(settings), f"{out}/store")
                 return count / (time.perf_counter() - begin)
 
         def read_epoch(folder: str = folder, side: int = side) -> float:

@@ -562,6 +562,44 @@ def test_waiting_processes_that_meet_get_the_lock_in_turn(tmp_path, monkeypatch)
     assert most == [1] * 4 and list(tmp_path.iterdir()) == []
 
 
+def test_a_process_that_is_late_does_not_overwrite_the_lock(tmp_path, monkeypatch):
+    """It saw no lock, and writes long after another process has got it."""
+    monkeypatch.setattr(lock, "_POLL", 0.01)
+    first, late, seen = Lock(f"{tmp_path}/lock"), Lock(f"{tmp_path}/lock"), threading.Event()
+    read, entered, got = lock.read_file, [], []
+
+    def read_slowly(path):
+        try:
+            return read(path)
+        finally:
+            if threading.current_thread() is waiting and not entered:
+                entered.append(path)
+                first.wait("working")
+                seen.set()
+
+    waiting = threading.Thread(target=lambda: got.append(late.wait("working")))
+    monkeypatch.setattr(lock, "read_file", read_slowly)
+    waiting.start()
+    assert seen.wait(20)
+    time.sleep(0.5)
+    assert not got
+    first.check()
+    first.release()
+    waiting.join()
+    late.check()
+
+
+@pytest.mark.parametrize("seconds", [0.0, 1000.0])
+def test_a_lock_shows_by_time_that_its_holder_is_alive(tmp_path, monkeypatch, seconds):
+    monkeypatch.setattr(lock, "_SIGNS", seconds)
+    own = Lock(f"{tmp_path}/lock")
+    own.wait("working")
+    before = (tmp_path / "lock").read_text()
+    for _ in range(3):
+        own.keep()
+    assert (before != (tmp_path / "lock").read_text()) == (seconds == 0)
+
+
 def test_a_run_that_lost_its_lock_stops_before_it_writes(tmp_path):
     config = Config(model_dir=str(tmp_path), train_steps=20, **EVERY_5, **TINY)
     run = open_run(config)

@@ -15,10 +15,10 @@ import tensorflow as tf
 
 from wgan_gp.config import DataSettings
 from wgan_gp.data.datasets import find_dataset
+from wgan_gp.data.sources import decode as decoding
 from wgan_gp.data.sources.encoded import Unreadable
-from wgan_gp.data.sources.pictures import decoding
-from wgan_gp.data.sources.pictures.folder import find_source
-from wgan_gp.data.sources.pictures.picture_labels import divide, split_name
+from wgan_gp.data.sources.folder import find_encoded
+from wgan_gp.data.sources.picture_labels import divide, split_name
 from wgan_gp.data.store.store import key_of
 from wgan_gp.errors import UserError
 
@@ -58,18 +58,15 @@ def write(folder, files, kind="folder"):
 
 def find(path, **settings):
     given = {"dataset": "image_folder", "data_dir": path, "image_size": 8, "image_channels": 1}
-    return find_source(DataSettings(**{**given, **settings}))
+    return find_encoded(DataSettings(**{**given, **settings}))
 
 
 def content_of(source):
     """Returns the name, the gray level and the name of the class of each example."""
     names = source.class_names or ("",)
-    examples = [source.read(item) for item in source.items()]
-    assert all(each.array.shape == source.shape for each in examples)
-    return [
-        (source.name(index), int(each.array.max()), names[each.label])
-        for index, each in enumerate(examples)
-    ]
+    examples = [(item, source.read(item)) for item in source.items()]
+    assert all(example.shape == source.shape for _, example in examples)
+    return [(item.name, int(example.max()), names[item.label]) for item, example in examples]
 
 
 @pytest.mark.parametrize("kind", ["folder", "zip"])
@@ -81,7 +78,7 @@ def test_folders_and_archives_have_the_same_examples(tmp_path, kind, wrapper):
     assert content_of(source) == [
         (names[0], 0, "cat"), (names[1], 1, "cat"), (names[2], 2, "dog")
     ]  # fmt: skip
-    assert [source.read(item).label for item in source.items(2)] == [1]
+    assert [item.label for item in source.items(2)] == [1]
     assert (source.class_names, source.size) == (("cat", "dog"), 3)
     assert source.dtype == np.uint8
     json.dumps(source.identity())
@@ -329,7 +326,8 @@ def test_the_content_decides_what_is_a_picture(tmp_path, capsys):
     files |= {"readme": b"Python is a language", "notes.txt": b"BM", "a.bin": b"P5 x"}
     source = find(write(tmp_path / "data", files))
     assert source.size == 6
-    assert [level for _, level, _ in content_of(source)][:1] == [0] and source.name(4) == "5"
+    content = content_of(source)
+    assert content[0][1] == 0 and content[4][0] == "5"
     assert "not images are skipped: a.bin and 2 more" in capsys.readouterr().err
 
 
@@ -338,11 +336,11 @@ def test_unreadable_pictures_are_named_with_their_reason(tmp_path):
     for kind in ("folder", "zip"):
         source = find(write(tmp_path / "data", files, kind))
         reasons = {}
-        for index, item in enumerate(source.items()):
+        for item in source.items():
             try:
                 source.read(item)
             except Unreadable as error:
-                reasons[source.name(index)] = str(error)
+                reasons[item.name] = str(error)
         assert set(reasons) == {"c.jpg", "d.heic"} and "convert it" in reasons["d.heic"]
     heic = write(tmp_path / "heic", {"d.heic": files["d.heic"]})
     with pytest.raises(UserError, match=r"no image that can be read; d.heic: it is a HEIC file"):
@@ -359,7 +357,7 @@ def test_a_damaged_member_of_a_zip_is_unreadable(tmp_path):
     content[place + 6] ^= 255
     path.write_bytes(content)
     items = list((source := find(str(path))).items())
-    assert [source.read(items[number]).array.max() for number in (0, 2)] == [0, 2]
+    assert [source.read(items[number]).max() for number in (0, 2)] == [0, 2]
     with pytest.raises(Unreadable, match="CRC"):
         source.read(items[1])
 

@@ -14,7 +14,7 @@ from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed import replica_batches
 from wgan_gp.data.source import is_held_out
-from wgan_gp.data.sources.pictures import decoding
+from wgan_gp.data.sources import decode as decoding
 from wgan_gp.errors import UserError
 
 
@@ -64,7 +64,9 @@ def test_classes_without_examples_are_named(tmp_path, cache):
 @pytest.mark.parametrize("cache", ["on", "off"], indirect=True)
 def test_held_out_pictures_are_decoded_once(tmp_path, monkeypatch, cache):
     decode, decoded = decoding.decode, []
-    monkeypatch.setattr(decoding, "decode", lambda *given: decoded.append(given) or decode(*given))
+    monkeypatch.setattr(
+        decoding, "decode", lambda *given, **form: decoded.append(given) or decode(*given, **form)
+    )
     settings = {"dataset": "image_folder", "data_dir": write_pictures(tmp_path / "x")}
     settings |= {"data_cache": "off", "holdout": 0.2, "image_channels": 1}
     dataset = find_dataset(DataSettings(**settings))

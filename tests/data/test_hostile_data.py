@@ -18,8 +18,8 @@ from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data import pipeline_errors
 from wgan_gp.data.sources import downloads, listing
-from wgan_gp.data.sources.pictures.folder import find_source
-from wgan_gp.data.sources.records import prepared
+from wgan_gp.data.sources import tfds as prepared
+from wgan_gp.data.sources.folder import find_encoded
 from wgan_gp.errors import UserError, printable
 from wgan_gp.runtime.tensorflow_patches import limit_requests
 
@@ -38,8 +38,8 @@ def put(path, content=None):
 
 
 def listed(folder):
-    source = find_source(DataSettings(data_dir=str(folder)))
-    return [source.name(index) for index in range(source.size)]
+    source = find_encoded(DataSettings(data_dir=str(folder)))
+    return [item.name for item in source.items()]
 
 
 def test_links_to_folders_are_followed_once(tmp_path, capsys):

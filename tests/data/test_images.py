@@ -20,7 +20,7 @@ from tests.helpers.runs import (
 from wgan_gp.config import Config
 from wgan_gp.data.feed import check_elements, replica_batches
 from wgan_gp.data.loop_input import is_resident
-from wgan_gp.data.sources.pictures import decoding
+from wgan_gp.data.sources import decode as decoding
 from wgan_gp.errors import UserError
 
 SIDE = 16

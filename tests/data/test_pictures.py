@@ -29,9 +29,9 @@ from wgan_gp.config import Config
 from wgan_gp.data.feed import replica_batches
 from wgan_gp.data.loop_input import open_loop_input
 from wgan_gp.data.scaling import pixels
+from wgan_gp.data.sources import decode as decoding
 from wgan_gp.data.sources import python, shapes
-from wgan_gp.data.sources.pictures import decoding
-from wgan_gp.data.sources.pictures.forms import Form
+from wgan_gp.data.sources.shapes import Form
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.typed_json import load_dataclass
 
@@ -262,7 +262,7 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
         f"{n}_{ending}": encoded(ramp(*((8, 4) if n < 3 else (4, 8))), kind) for n in range(4)
     }
     folder = put(tmp_path / "x", **images)
-    monkeypatch.setattr("wgan_gp.data.sources.pictures.folder._INSPECTED", 1)
+    monkeypatch.setattr("wgan_gp.data.sources.folder._INSPECTED", 1)
     config = settings_of(folder, image_size="8x4", crop="none", batch_size=4)
     assert find_data(config).spec.example_shape == (8, 4, 3)
     with (
@@ -277,7 +277,7 @@ def test_a_late_image_of_another_ratio_is_refused(tmp_path, monkeypatch, cache, 
 @pytest.mark.slow
 @held_in("off")
 def test_a_late_record_of_another_ratio_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr("wgan_gp.data.sources.records.tfrecords._INSPECTED", 1)
+    monkeypatch.setattr("wgan_gp.data.sources.records._INSPECTED", 1)
     for name, sizes in (("a", [(8, 4)] * 2), ("b", [(8, 4), (4, 8)])):
         write_records(tmp_path / name, [{"image": encoded(ramp(*size))} for size in sizes])
     config = settings_of(f"{tmp_path}/[ab]", dataset="tfrecord", crop="none")

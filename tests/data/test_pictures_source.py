@@ -12,11 +12,10 @@ import PIL.ImageOps
 import pytest
 import tensorflow as tf
 
+from wgan_gp.data.sources import decode as decoding
+from wgan_gp.data.sources.decode import decode, read_header
 from wgan_gp.data.sources.encoded import Unreadable
-from wgan_gp.data.sources.pictures import decoding
-from wgan_gp.data.sources.pictures.decoding import decode, read_header
-from wgan_gp.data.sources.pictures.forms import Form
-from wgan_gp.data.sources.shapes import central_window
+from wgan_gp.data.sources.shapes import Form, central_window
 from wgan_gp.errors import UserError
 
 MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}
@@ -275,10 +274,10 @@ def test_large_pictures_are_read_without_a_warning():
     """Pillow itself warns from 89 million pixels on."""
     program = """if True:
         import io, PIL.Image
-        from wgan_gp.data.sources.pictures import decoding, forms
+        from wgan_gp.data.sources import decode, shapes
         file = io.BytesIO()
         PIL.Image.new("1", (9500, 9500)).save(file, "PNG")
-        print(decoding.decode(file.getvalue(), forms.Form((2, 2, 1))).tolist())
+        print(decode.decode(file.getvalue(), shapes.Form((2, 2, 1))).tolist())
         print(PIL.Image.MAX_IMAGE_PIXELS)
     """
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)

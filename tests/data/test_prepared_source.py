@@ -10,9 +10,9 @@ import tensorflow_datasets as tfds
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.feed import replica_batches
+from wgan_gp.data.sources import tfds as prepared
 from wgan_gp.data.sources.encoded import NO_LABEL, Unreadable
-from wgan_gp.data.sources.records import prepared
-from wgan_gp.data.sources.records.prepared import PreparedSource, find_source
+from wgan_gp.data.sources.tfds import PreparedSource, find_encoded
 from wgan_gp.data.store import building
 from wgan_gp.errors import UserError
 
@@ -63,11 +63,11 @@ def shades(tmp_path_factory):
 
 
 def find(folder, **settings):
-    return find_source(DataSettings(dataset="shades", data_dir=str(folder), **settings))
+    return find_encoded(DataSettings(dataset="shades", data_dir=str(folder), **settings))
 
 
 def numbers_of(source, first=0):
-    return [int(source.read(item).array[0, 0, 0]) for item in source.items(first)]
+    return [int(source.read(item)[0, 0, 0]) for item in source.items(first)]
 
 
 @pytest.mark.parametrize("file_format", ["tfrecord", "array_record", "parquet"])
@@ -79,8 +79,8 @@ def test_examples_are_read_in_order_from_any_one_on(tmp_path, file_format):
     items = list(source.items())
     for first in range(21):
         assert list(source.items(first)) == items[first:]
-    assert [source.read(item).label for item in items[:4]] == [0, 1, 2, 0]
-    assert source.read(items[7]).array.shape == (SIDE, SIDE, 3)
+    assert [item.label for item in items[:4]] == [0, 1, 2, 0]
+    assert source.read(items[7]).shape == (SIDE, SIDE, 3)
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_a_feature_that_is_no_class_is_no_label(tmp_path):
     write(tmp_path, label=tfds.features.Scalar(np.int64))
     source = find(tmp_path)
     assert source.class_names is None and numbers_of(source) == list(SPLITS["train"])
-    assert {source.read(item).label for item in source.items()} == {0}
+    assert {item.label for item in source.items()} == {0}
 
 
 def test_the_held_out_split_has_the_form_of_the_training_data(shades, tmp_path, caplog):
@@ -146,7 +146,7 @@ def test_sixteen_bits_are_kept(tmp_path):
     write(tmp_path, {"train": [{"image": each, "label": 0} for each in levels]}, image=image)
     source = find(tmp_path)
     assert source.dtype == np.uint16
-    found = [source.read(item).array for item in source.items()]
+    found = [source.read(item) for item in source.items()]
     np.testing.assert_array_equal(found, levels)
 
 
@@ -315,7 +315,7 @@ def test_a_dataset_is_prepared_when_it_is_opened(tmp_path, capsys):
         **{"dataset": "tints", "data_dir": str(tmp_path), "data_cache": f"{tmp_path}/cache"},
         **{"batch_size": 9, "download": True},
     }
-    source = find_source(DataSettings(**{key: settings[key] for key in ("dataset", "data_dir")}))
+    source = find_encoded(DataSettings(**{key: settings[key] for key in ("dataset", "data_dir")}))
     assert not source.is_prepared and source.held_out_split is None and source.class_names == NAMES
     with pytest.raises(UserError, match=r"=tints is not prepared: .*tints/1.0.0 does not exist"):
         source.identity()

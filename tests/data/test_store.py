@@ -25,8 +25,8 @@ from wgan_gp.data import feed
 from wgan_gp.data.datasets import Dataset, find_dataset
 from wgan_gp.data.feed import replica_batches, stored_batches
 from wgan_gp.data.pipeline_errors import user_error_of
+from wgan_gp.data.sources.folder import find_encoded
 from wgan_gp.data.sources.npy import Shards, open_npy
-from wgan_gp.data.sources.pictures.folder import find_source
 from wgan_gp.data.store import building, cache, opening, store
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory import lock
@@ -89,9 +89,9 @@ def test_an_index_out_of_range_is_an_error(tmp_path, index):
 
 def test_threads_keep_the_order(tmp_path):
     class Slow(Squares):
-        def read(self, item):
+        def decode(self, item):
             time.sleep(0.002 * (item % 3))
-            return super().read(item)
+            return super().decode(item)
 
     assert levels(building.build(Slow(100), f"{tmp_path}/s")) == list(range(100))
 
@@ -132,10 +132,10 @@ def test_the_key_depends_on_the_source_the_shape_and_the_dtype(tmp_path):
 class Stopping(Squares):
     """Numbers whose decoding a user stops."""
 
-    def read(self, item):
+    def decode(self, item):
         if item == 34:
             raise KeyboardInterrupt
-        return super().read(item)
+        return super().decode(item)
 
 
 @pytest.mark.parametrize("root", ["local", "ram"])
@@ -161,11 +161,11 @@ from tests.data.test_store import Squares, building, EXAMPLE_BYTES
 building.SHARD_BYTES = 10 * EXAMPLE_BYTES
 
 class Slow(Squares):
-    def read(self, item):
+    def decode(self, item):
         if item == 30:
             print("ready", flush=True)
             time.sleep(600)
-        return super().read(item)
+        return super().decode(item)
 
 building.build(Slow(), sys.argv[1])
 """
@@ -198,10 +198,10 @@ def test_builders_at_the_same_time_share_one_store(tmp_path, monkeypatch, capsys
     started, resume = threading.Event(), threading.Event()
 
     class Waiting(Squares):
-        def read(self, item):
+        def decode(self, item):
             started.set()
             assert resume.wait(20)
-            return super().read(item)
+            return super().decode(item)
 
     sources[0] = Waiting()
     threads = [
@@ -408,9 +408,9 @@ def test_files_that_appear_during_a_build_are_kept(tmp_path):
     (tmp_path / "s").mkdir()
 
     class Slow(Squares):
-        def read(self, item):
+        def decode(self, item):
             (tmp_path / "s" / "mine").write_text("x")
-            return super().read(item)
+            return super().decode(item)
 
     with pytest.raises(UserError, match=r"s cannot be written \(.*not empty"):
         building.build(Slow(), f"{tmp_path}/s")
@@ -577,7 +577,7 @@ def test_array_trains_on_a_store(tmp_path):
             picture = np.full((9, 9, 3), level + index, np.uint8)
             PIL.Image.fromarray(picture).save(tmp_path / "in" / name / f"{index}.png")
     pictures = DataSettings(dataset="image_folder", data_dir=f"{tmp_path}/in", image_size="8")
-    out = cache.cached(find_source(pictures), f"{tmp_path}/cache").path
+    out = cache.cached(find_encoded(pictures), f"{tmp_path}/cache").path
     found = np.concatenate([np.load(path) for path in sorted(pathlib.Path(out).glob("ex*.npy"))])
     assert found.shape == (12, 8, 8, 3)
     assert found[:, 0, 0, 0].tolist() == [*range(10, 16), *range(200, 206)]

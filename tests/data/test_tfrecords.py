@@ -15,9 +15,9 @@ from tests.helpers.records import write_records
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.feed import replica_batches
+from wgan_gp.data.sources import records
 from wgan_gp.data.sources.encoded import Unreadable
-from wgan_gp.data.sources.records import tfrecords
-from wgan_gp.data.sources.records.tfrecords import find_source
+from wgan_gp.data.sources.records import find_encoded
 from wgan_gp.errors import UserError
 
 SIDE = 8
@@ -38,7 +38,7 @@ def examples(numbers=range(COUNT), image="image", label="label"):
 
 def source(path, **settings):
     given = DataSettings(dataset="tfrecord", data_dir=str(path), **settings)
-    return find_source(given, "--data_dir")
+    return find_encoded(given, "--data_dir")
 
 
 def read(found):
@@ -49,8 +49,8 @@ def read(found):
             example = found.read(item)
         except Unreadable:
             continue
-        arrays.append(example.array)
-        labels.append(example.label)
+        arrays.append(example)
+        labels.append(item.label)
     return np.stack(arrays), labels
 
 
@@ -65,7 +65,7 @@ def test_all_compressions_are_read(tmp_path, compression):
     np.testing.assert_array_equal(arrays, PIXELS)
     assert labels == [i % 3 for i in range(COUNT)]
     assert (found.size, found.class_names) == (COUNT, ("0", "1", "2"))
-    assert [found.read(item).label for item in found.items(first=7)] == labels[7:]
+    assert [item.label for item in found.items(first=7)] == labels[7:]
 
 
 @pytest.mark.parametrize(
@@ -77,12 +77,11 @@ def test_files_are_found_by_each_kind_of_name(tmp_path, value):
     write_records(tmp_path / "x.tfrecord-00001-of-00002", examples(range(7, COUNT)))
     found = source(value.format(tmp_path))
     np.testing.assert_array_equal(read(found)[0], PIXELS)
-    assert found.name(6) == f"record 6 of {tmp_path}/x.tfrecord-00000-of-00002"
-    assert found.name(7) == f"record 0 of {tmp_path}/x.tfrecord-00001-of-00002"
+    names = [item.name for item in found.items()]
+    assert names[6] == f"record 6 of {tmp_path}/x.tfrecord-00000-of-00002"
+    assert names[7] == f"record 0 of {tmp_path}/x.tfrecord-00001-of-00002"
     for first in (6, 7, 8, COUNT):
-        assert [found.name(index) for index, _ in found.items(first)] == [
-            found.name(index) for index in range(first, COUNT)
-        ]
+        assert [item.name for item in found.items(first)] == names[first:]
 
 
 def test_a_path_that_exists_is_no_pattern(tmp_path):
@@ -272,7 +271,7 @@ def test_a_damaged_file_ends_with_its_readable_records(tmp_path, damage, cache, 
     arrays, labels = read(found)
     np.testing.assert_array_equal(arrays, PIXELS[kept])
     assert labels == [number % 3 for number in kept] and found.size == len(kept)
-    assert found.name(count) == f"record 0 of {tmp_path}/b.tfrecord"
+    assert list(found.items())[count].name == f"record 0 of {tmp_path}/b.tfrecord"
     (line,) = capfd.readouterr().err.splitlines()
     assert f"{path} is damaged" in line and f": only its first {count} records are read" in line
     settings = {"data_dir": str(tmp_path)}
@@ -308,8 +307,8 @@ def test_records_are_read_without_the_runtime_of_tensorflow(tmp_path):
     program = f"""if True:
         import tensorflow as tf
         from wgan_gp.config import DataSettings
-        from wgan_gp.data.sources.records.tfrecords import find_source
-        assert find_source(DataSettings(dataset="tfrecord", data_dir={path!r})).size == {COUNT}
+        from wgan_gp.data.sources.records import find_encoded
+        assert find_encoded(DataSettings(dataset="tfrecord", data_dir={path!r})).size == {COUNT}
         tf.config.set_logical_device_configuration(
             tf.config.list_physical_devices("CPU")[0], [tf.config.LogicalDeviceConfiguration()] * 2
         )
@@ -333,7 +332,7 @@ def test_the_second_start_reads_no_labels(tmp_path, monkeypatch, capfd):
         assert dataset.label_count == 3 and dataset.open_unread(batch_size=4).size == 3 * COUNT
         data = dataset.open(batch_size=4)
         assert data.size == 3 * COUNT and sorted(data.labels.numpy()) == sorted([0, 1, 2] * COUNT)
-        monkeypatch.setattr(tfrecords, "_scan", None)
+        monkeypatch.setattr(records, "_scan", None)
     assert capfd.readouterr().err.count("decoding --data_dir") == 1
 
 

@@ -8,7 +8,7 @@ import time
 
 import numpy as np
 
-from wgan_gp.data.sources.encoded import Encoded, Example, Unreadable
+from wgan_gp.data.sources.encoded import Encoded, Item, Unreadable
 from wgan_gp.errors import UserError
 
 
@@ -23,7 +23,7 @@ class Behavior:
         if event == "unreadable":
             raise Unreadable("it has no pixels")
         if event == "mistake":
-            raise UserError(f"{item}.png is wrong", "correct it")
+            raise UserError("it is wrong", "correct it")
         if event == "bug":
             raise ZeroDivisionError("a bug")
         if event == "killed":
@@ -33,11 +33,13 @@ class Behavior:
         if event == "print":
             os.write(1, b"text of a library\n")
             print("text of a package", flush=True)
+        if event == "asleep":
+            time.sleep(600)
         if event == "slow":
             time.sleep(0.05)
         threads = int(os.environ.get("OMP_NUM_THREADS", "0"))
         state = [item, os.getpid(), threads, "tensorflow" in sys.modules]
-        return Example(np.array(state), item % 2)
+        return np.array(state)
 
 
 class Numbers(Encoded):
@@ -46,7 +48,6 @@ class Numbers(Encoded):
     Args:
       size: The number of examples.
       events: What happens to some of them; see `Behavior`.
-      decoder: Replaces the decoder.
     """
 
     origin = "--data_dir=numbers"
@@ -54,10 +55,9 @@ class Numbers(Encoded):
     dtype = np.dtype(np.int64)
     class_names = ("even", "odd")
 
-    def __init__(self, size=400, events=None, decoder=None):
+    def __init__(self, size=400, events=None):
         self.size = size
-        self.behavior = Behavior(events or {})
-        self.decode = self.behavior if decoder is None else decoder
+        self.decode = Behavior(events or {})
 
     def identity(self):
         return {"numbers": self.size}
@@ -65,16 +65,7 @@ class Numbers(Encoded):
     fingerprint = identity
 
     def items(self, first=0):
-        return iter(range(first, self.size))
-
-    def read(self, item):
-        return self.behavior(item)
-
-    def decoder(self):
-        return self.decode
-
-    def name(self, index):
-        return f"{index}.png"
+        return (Item(f"{number}.png", number % 2, number) for number in range(first, self.size))
 
     def resized(self, settings):
         return self

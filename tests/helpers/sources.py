@@ -1,6 +1,6 @@
 """A source of pictures that are computed from their numbers."""
 
-from wgan_gp.data.sources.encoded import Encoded, Example, Unreadable
+from wgan_gp.data.sources.encoded import Encoded, Item, Unreadable
 
 
 class NumberedSource(Encoded):
@@ -27,13 +27,10 @@ class NumberedSource(Encoded):
         return self
 
     def items(self, first=0):
-        return iter(range(first, self.size))
+        return (Item(f"{number}.png", number % 2, number) for number in range(first, self.size))
 
-    def read(self, item):
-        self.read_indices.append(item)
-        if item in self.bad:
+    def decode(self, number):
+        self.read_indices.append(number)
+        if number in self.bad:
             raise Unreadable("it has no pixels")
-        return Example(self.picture(item), item % 2)
-
-    def name(self, index):
-        return f"{index}.png"
+        return self.picture(number)

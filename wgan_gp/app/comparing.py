@@ -6,16 +6,15 @@ import concurrent.futures
 import dataclasses
 import itertools
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from ..config import Config, DataSettings, image_size_of
 from ..data.sources import listing
-from ..data.sources.encoded import Unreadable
-from ..data.sources.pictures.folder import FolderSource, find_source
-from ..data.sources.pictures.forms import MAX_COLOR_CHANNELS
+from ..data.sources.encoded import Item, Unreadable
+from ..data.sources.folder import FolderSource, find_encoded
+from ..data.sources.shapes import MAX_COLOR_CHANNELS
 from ..errors import UserError, printable
 from ..evaluation import metrics, results
 from ..evaluation.examples import check_finite, with_progress_bar
@@ -110,7 +109,7 @@ def _find(flag: str, path: str, config: Config) -> FolderSource:
         image_channels=config.image_channels,
         crop=config.crop,
     )
-    source = find_source(settings, flag, only_pictures=True)
+    source = find_encoded(settings, flag, only_pictures=True)
     sizes = {header.size for header in source.headers}
     if config.image_size is None and len(sizes) > 1:
         first, second, *_ = (f"{height}x{width}" for height, width in sorted(sizes))
@@ -191,23 +190,22 @@ def _batches(source: FolderSource, size: int, must_be_gray: bool) -> Iterator[np
     """
     levels = np.iinfo(source.dtype).max
 
-    def decode(item: tuple[int, Any]) -> np.ndarray:
-        index, picture = item
-        if must_be_gray and source.has_colors(picture):
+    def decode(item: Item) -> np.ndarray:
+        name = f"{source.origin}: {printable(item.name)}"
+        if must_be_gray and source.has_colors(item.name):
             raise UserError(
-                f"{source.origin}: {printable(source.name(index))} has colors, but others are gray",
+                f"{name} has colors, but others are gray",
                 "add --image_channels=3, or 1 to compare all of them as gray images",
             )
         try:
-            array = source.read(picture).array
+            array = source.read(item)
         except Unreadable as error:
             raise UserError(
-                f"{source.origin}: {printable(source.name(index))} cannot be read ({error})",
-                "remove it, or replace it",
+                f"{name} cannot be read ({error})", "remove it, or replace it"
             ) from error
         return (array / np.float32(levels / 2) - 1).astype(np.float32)
 
-    items = enumerate(source.items())
+    items = source.items()
     with concurrent.futures.ThreadPoolExecutor(_DECODERS) as pool, listing.reading(source.origin):
         while part := list(itertools.islice(items, size)):
             yield np.stack(list(pool.map(decode, part)))

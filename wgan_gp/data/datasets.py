@@ -30,11 +30,11 @@ if typing.TYPE_CHECKING:
 
 # The kinds of files, each with the module whose `find_source` finds them.
 KINDS = {
-    "image_folder": ".sources.pictures.folder",
-    "tfrecord": ".sources.records.tfrecords",
+    "image_folder": ".sources.folder",
+    "tfrecord": ".sources.records",
     "array": ".sources.arrays",
 }
-_OTHERS = ".sources.records.prepared"  # the datasets of tensorflow-datasets
+_OTHERS = ".sources.tfds"  # the datasets of tensorflow-datasets
 FILE_DATASETS = tuple(KINDS)
 DATASETS = (*BUILT_IN, *FILE_DATASETS)  # the names that this project defines
 _LOCAL_DEVICES = DeviceSettings()
@@ -380,13 +380,7 @@ def _find_source(
         return built_in.find_source(settings)
     module = importlib.import_module(KINDS.get(settings.dataset, _OTHERS), __package__)
     with reporting(flag, settings):
-        found = module.find_source(settings, flag, like)
-        if isinstance(found, Source):
-            return found
-        from .store.opening import slow  # noqa: PLC0415
-
-        source = slow(found, settings)  # an `Encoded`
-        return source if like is None or source.like is None else source.like(like)
+        return module.find_source(settings, flag, like)
 
 
 def _check_flags(settings: DataSettings) -> None:

@@ -16,11 +16,12 @@ import tensorflow as tf
 from absl import logging
 
 from ..errors import UserError
-from .files import read_file, write_atomic
+from .files import local_path, read_file, write_atomic
 
 _POLL = 0.5  # seconds between two attempts of a process that waits
 _SETTLING = 0.1  # seconds after which the last of several writers of a lock is known
 _SILENCE = 120.0  # seconds without a sign of life after which a waiting process takes over
+_SIGNS = 20.0  # seconds between two signs of life
 
 
 class Lock:
@@ -44,7 +45,10 @@ class Lock:
             "started": _start_time(os.getpid()),
             "token": uuid.uuid4().hex,
         }
-        self._signs = 0  # of life
+        self._signs, self._shown = (
+            0,
+            0.0,
+        )  # the number of signs of life, and the time of the last one
 
     def acquire(self) -> None:
         """Acquires the lock.
@@ -69,27 +73,29 @@ class Lock:
           purpose: The work of the holder, for a message.
         """
         seen: dict[str, Any] = {}
-        seen_at, is_waiting = 0.0, False
+        seen_at, is_waiting = time.monotonic(), False
         while True:
             if (found := self._read()) != seen:
                 seen, seen_at = found, time.monotonic()
             is_here = found.get("host") == self._holder["host"]
             is_silent = time.monotonic() - seen_at > _SILENCE and self.other_process() is None
             is_held = bool(found) and not is_silent and (_is_running(found) or not is_here)
-            if not is_held:
-                self._write()
-                time.sleep(_SETTLING)
-                if self._read().get("token") == self._holder["token"]:
-                    return
-            elif not is_waiting:
+            if not is_held and self._take(is_new=not found and not is_silent):
+                return
+            if is_held and not is_waiting:
                 is_waiting = True
                 logging.info(f"another process is {purpose}: waiting for it")
             time.sleep(_POLL)
 
     def keep(self) -> None:
-        """Raises UserError as `check` does, or else shows waiting processes a sign of life."""
-        self.check()
-        self._write()
+        """Shows waiting processes that the holder is alive; call it often during long work.
+
+        Raises:
+          UserError: As `check` does.
+        """
+        if time.monotonic() - self._shown > _SIGNS:
+            self.check()
+            self._write()
 
     def other_process(self) -> int | None:
         """Returns the ID of the other running process of this machine with the lock, or None."""
@@ -122,10 +128,31 @@ class Lock:
             if self._read().get("token") == self._holder["token"]:
                 tf.io.gfile.remove(self._path)
 
+    def _take(self, *, is_new: bool) -> bool:
+        """Returns True if this process holds the lock after an attempt to write its file.
+
+        Args:
+          is_new: Whether no file was found. On this machine, only one of several processes can then
+            write it; otherwise the last one holds the lock.
+        """
+        local = local_path(self._path)
+        if is_new and local is not None:
+            try:
+                with open(local, "x", encoding="utf-8") as file:
+                    file.write(self._content())
+            except FileExistsError:
+                return False
+            return True
+        self._write()
+        time.sleep(_SETTLING)
+        return self._read().get("token") == self._holder["token"]
+
     def _write(self) -> None:
-        self._signs += 1
-        content = json.dumps({**self._holder, "signs": self._signs}) + "\n"
-        write_atomic(self._path, content, mark=f".{self._holder['token']}")
+        write_atomic(self._path, self._content(), mark=f".{self._holder['token']}")
+
+    def _content(self) -> str:
+        self._signs, self._shown = self._signs + 1, time.monotonic()
+        return json.dumps({**self._holder, "signs": self._signs}) + "\n"
 
     def _read(self, ignored: type[Exception] = OSError) -> dict[str, Any]:
         """Returns the content of the file; {} if it is missing, damaged or not a regular file."""

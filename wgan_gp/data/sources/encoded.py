@@ -3,26 +3,33 @@
 from __future__ import annotations
 
 import abc
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+import collections
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
 from ...config import DataSettings
+from ...errors import naming
 
-NO_LABEL = -1  # the label of an example whose class is unknown, in a source with classes
+NO_LABEL = -1  # the label of an example whose class is unknown, if there are classes
+_Given = TypeVar("_Given")
+_Result = TypeVar("_Result")
 
 
-class Example(NamedTuple):
-    """An example of a source.
+class Item(NamedTuple):
+    """An encoded example.
 
     Attributes:
-      array: `Encoded.shape`, of `Encoded.dtype`.
-      label: The number of its class or NO_LABEL; 0 in a source without classes.
+      name: Its name for messages, such as the path of its file.
+      label: The number of its class or NO_LABEL; 0 without classes.
+      content: What `Encoded.decode` takes, or Unreadable if there is nothing to decode.
     """
 
-    array: np.ndarray
-    label: int = 0
+    name: str
+    label: int
+    content: Any
 
 
 class Unreadable(Exception):  # noqa: N818
@@ -36,7 +43,7 @@ class Unreadable(Exception):  # noqa: N818
 class Encoded(abc.ABC):
     """Examples in files of one kind, in a fixed order.
 
-    A source knows its properties after reading at most some headers. It does not start TensorFlow's
+    Its properties are known after reading at most some headers. It does not start TensorFlow's
     runtime and builds no graphs; `tf.io.gfile` opens its files, which may be in a bucket.
 
     Attributes:
@@ -45,6 +52,9 @@ class Encoded(abc.ABC):
       dtype: The dtype of an example; for pictures np.uint8 or np.uint16.
       class_names: The names of the classes in the order of their numbers; None without labels.
       size: The number of examples, including those that turn out to be unreadable.
+      decode: Returns the example of the content of an item, or raises Unreadable. Threads call it
+        at the same time, and other processes, for which it is pickled. Its module does not import
+        TensorFlow, which would take seconds and hundreds of megabytes in each process.
       is_prepared: False for a dataset that must be downloaded first, whose `size` is unknown.
       square_side: The side of the default square of pictures, for networks that do not support
         rectangles.
@@ -57,6 +67,7 @@ class Encoded(abc.ABC):
     dtype: np.dtype
     class_names: tuple[str, ...] | None
     size: int
+    decode: Callable[[Any], np.ndarray]
     is_prepared: bool = True
     square_side: int | None = None
     held_out_split: str | None = None
@@ -76,41 +87,12 @@ class Encoded(abc.ABC):
         """
 
     @abc.abstractmethod
-    def items(self, first: int = 0) -> Iterator[Any]:
-        """Yields what `read` needs for each example in order, from the index `first` on.
+    def items(self, first: int = 0) -> Iterator[Item]:
+        """Yields the encoded examples in order, from the index `first` on."""
 
-        An item is cheap in comparison with `read`: the path of a file, or an encoded record.
-        """
-
-    @abc.abstractmethod
-    def read(self, item: Any) -> Example:
-        """Reads and decodes an item. Several threads call it at the same time.
-
-        Raises:
-          Unreadable: If it cannot be read.
-        """
-
-    def fetch(self, item: Any) -> Any:
-        """Returns an item with what `decoder` needs of it, such as the content of a remote file.
-
-        Several threads call it at the same time.
-
-        Raises:
-          Unreadable: If it cannot be read.
-        """
-        return item
-
-    def decoder(self) -> Callable[[Any], Example] | None:
-        """Returns a function of a fetched item that does the same as `read`, for other processes.
-
-        It is pickled, with the items. Its modules do not import TensorFlow, which would take
-        seconds and hundreds of megabytes in each process. None: only threads call `read`.
-        """
-        return None
-
-    @abc.abstractmethod
-    def name(self, index: int) -> str:
-        """Returns the name of an example for messages, such as the path of its file."""
+    def read(self, item: Item) -> np.ndarray:
+        """Returns the example of an item; see `read_item`."""
+        return read_item(item, self.decode, self.origin)
 
     @abc.abstractmethod
     def resized(self, settings: DataSettings) -> Encoded:
@@ -119,3 +101,35 @@ class Encoded(abc.ABC):
     def of_split(self, split: str) -> Encoded:
         """Returns the examples of another split in the same form; see `held_out_split`."""
         raise NotImplementedError(f"{type(self).__name__} has no splits")
+
+
+def read_item(item: Item, decode: Callable[[Any], np.ndarray], origin: str) -> np.ndarray:
+    """Returns the example of an item.
+
+    Raises:
+      Unreadable: If it cannot be read.
+      UserError: A mistake of the user, with the name of the item.
+    """
+    if isinstance(item.content, Unreadable):
+        raise item.content
+    with naming(f"{origin}: {item.name}"):
+        return decode(item.content)
+
+
+def computed_ahead(
+    function: Callable[[_Given], _Result], values: Iterable[_Given], threads: int, window: int
+) -> Iterator[_Result]:
+    """Yields the results of a function in order, of which threads compute `window` ahead.
+
+    The end does not wait for threads that still compute.
+    """
+    pool, waiting = ThreadPoolExecutor(threads), collections.deque[Future[_Result]]()
+    try:
+        for value in values:
+            waiting.append(pool.submit(function, value))
+            if len(waiting) > window:
+                yield waiting.popleft().result()
+        while waiting:
+            yield waiting.popleft().result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)

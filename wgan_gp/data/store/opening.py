@@ -20,7 +20,7 @@ from ..spec import DataSpec, count_of
 from .cache import cache_folder, cached, find_record, local_copy
 
 
-def slow(encoded: Encoded, settings: DataSettings) -> Source:
+def slow(encoded: Encoded, settings: DataSettings, like: DataSpec | None = None) -> Source:
     """Returns the source of examples that are decoded once and kept in --data_cache.
 
     If they have a complete store there, the size and the classes are those of the store, for which
@@ -29,6 +29,7 @@ def slow(encoded: Encoded, settings: DataSettings) -> Source:
     Args:
       encoded: How they are read and decoded.
       settings: The settings of the data.
+      like: See `Source.like`.
     """
     record = find_record(encoded, cache_folder(settings.data_cache))
     names = encoded.class_names if record is None else record.class_names
@@ -44,18 +45,17 @@ def slow(encoded: Encoded, settings: DataSettings) -> Source:
         spec,
         encoded.dtype,
         identity=encoded.fingerprint,
-        held_out=lambda spec: None if split is None else _like(encoded, split, settings, spec),
+        held_out=None
+        if split is None
+        else lambda spec: slow(encoded.of_split(split), settings, spec),
         resizable=True,
         square_side=encoded.square_side,
     )
     known = None if record is None else record.read
-    return _with_classes(source, encoded, settings, known, names or None)
-
-
-def _like(encoded: Encoded, split: str, settings: DataSettings, spec: DataSpec) -> Source | None:
-    """Returns the examples of another split, with the classes of the training data."""
-    source = slow(encoded.of_split(split), settings)
-    return source if source.like is None else source.like(spec)
+    numbered = like is not None and like.classes and names
+    return _with_classes(
+        source, encoded, settings, known, like.class_names if numbered and like else names or None
+    )
 
 
 def _with_classes(

@@ -6,16 +6,18 @@ import json
 import posixpath
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from absl import logging
 
-from ....errors import UserError, printable, reason, shorten
-from ...frames import find_encoding, read_frame
-from ..encoded import Unreadable
-from ..labels import LABEL_NAMES, is_one_hot, number_labels
-from .file_trees import Folder, Zip
+from ...errors import UserError, printable, reason, shorten
+from ..frames import find_encoding, read_frame
+from .encoded import Unreadable
+from .labels import LABEL_NAMES, is_one_hot, number_labels
+
+if TYPE_CHECKING:
+    from .folder import Folder, Zip
 
 # Files with the labels of pictures: of Hugging Face's ImageFolder, and of StyleGAN's tools.
 LABEL_FILES = ("metadata.csv", "metadata.jsonl", "dataset.json")

@@ -2,27 +2,26 @@
 
 Processes that only decode import this module, so it does not import TensorFlow.
 Pillow decodes all formats. The package tifffile, which is optional, decodes TIFF files that Pillow
-cannot read exactly; see `tiff`. Other pictures of which Pillow would drop bits are refused.
+cannot read exactly: of more than four channels, or of 16 bits in color. Other pictures of which
+Pillow would drop bits are refused.
 """
 
 from __future__ import annotations
 
-import dataclasses
+import contextlib
 import io
 import logging
 import os
-import posixpath
 import warnings
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import PIL.Image
 
-from ....errors import UserError, naming, reason
-from ..encoded import Example, Unreadable
-from ..shapes import central_window
-from . import tiff
-from .forms import MAX_COLOR_CHANNELS, Form, check_cropping
+from ...errors import UserError, reason
+from .encoded import Unreadable
+from .shapes import MAX_COLOR_CHANNELS, Form, Header, central_window, check_cropping
 
 # A file of a few hundred kilobytes can declare more pixels than this, and many files are decoded in
 # parallel. This many pixels take 400 MB when decoded.
@@ -35,13 +34,14 @@ SUFFIXES = (
 KINDS = "JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF or PPM"
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")
 _JPEG_FORMATS = ("JPEG", "MPO")  # cameras write several JPEGs into one file, an MPO
-_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *tiff.SIGNATURES)  # of files with long headers
+_TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
+_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *_TIFF)  # of files with long headers
 _PNG_DEPTH_AT = 24
 _HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
-_ORIENTATION = 0x0112
-# Tags of a TIFF, and the format of a sample that is an unsigned integer.
-_WIDTH, _HEIGHT, _BITS, _COLORS, _CHANNELS, _FORMAT = 256, 257, 258, 262, 277, 339
-_UNSIGNED = 1
+# Tags of a TIFF, the last of which is 1 for unsigned integers.
+_WIDTH, _HEIGHT, _BITS, _COLORS, _ORIENTATION = 256, 257, 258, 262, 274
+_CHANNELS, _FORMAT, _UNSIGNED = 277, 339, 1
+_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB = 0, 1, 2  # values of the tag of the colors
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's name of each number of channels
 _LUMA = np.array([299, 587, 114], np.float32) / 1000  # of red, green and blue (ITU-R BT.601)
 
@@ -60,61 +60,6 @@ warnings.filterwarnings("ignore", module=r"PIL\.")
 logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
 
 
-class Picture(NamedTuple):
-    """A picture of a source.
-
-    Attributes:
-      name: Its name for messages, which is its path in the folder of a `PictureDecoder`.
-      label: The number of its class.
-      content: Its file; None if the file is in the folder.
-    """
-
-    name: str
-    label: int
-    content: bytes | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class PictureDecoder:
-    """Decodes the pictures of a source; see `Encoded.decoder`.
-
-    Attributes:
-      origin: The flag and its value, for messages.
-      form: The form into which pictures are decoded.
-      folder: The local folder of pictures without content.
-    """
-
-    origin: str
-    form: Form
-    folder: str | None = None
-
-    def __call__(self, picture: Picture) -> Example:
-        """Decodes a picture; see `Encoded.read`."""
-        content = picture.content
-        if content is None:
-            assert self.folder is not None
-            content = read_local(posixpath.join(self.folder, picture.name))
-        with naming(f"{self.origin}: {picture.name}"):
-            return Example(decode(content, self.form), picture.label)
-
-
-@dataclasses.dataclass(frozen=True)
-class Header:
-    """The properties of a picture that its header contains.
-
-    Attributes:
-      name: The name of the picture for messages.
-      size: Height and width of the upright picture, in pixels.
-      bits: 16 if its levels have more than 8 bits, else 8.
-      channels: The number of channels; 3 for a picture with a palette.
-    """
-
-    name: str
-    size: tuple[int, int]
-    bits: int = 8
-    channels: int = 3
-
-
 def read_header(content: bytes, name: str) -> Header | None:
     """Returns the header of an encoded picture, or None if it cannot be read.
 
@@ -125,9 +70,10 @@ def read_header(content: bytes, name: str) -> Header | None:
     """
     try:
         if _needs_tifffile(content):
-            with tiff.first_page(content) as page:
+            with _first_page(content) as page:
                 stored = page.imagewidth, page.imagelength
-                size = _upright_size(stored, tiff.orientation_of(page))
+                turn = _known_turn(page.tags.valueof(_ORIENTATION, 1))
+                size = _upright_size(stored, turn)
                 return Header(name, size, page.bitspersample, page.samplesperpixel)
         with _open(content) as image:
             # A PNG without Exif metadata before its pixels would be decoded to find it after them.
@@ -148,14 +94,15 @@ def is_picture(beginning: bytes) -> bool:
     return is_known or read_header(beginning, "") is not None
 
 
-def decode(content: bytes, form: Form) -> np.ndarray:
+def decode(content: str | bytes | np.ndarray, form: Form) -> np.ndarray:
     """Decodes a picture, turns it upright, crops its center and resizes it.
 
     The center is the largest central window that has the aspect ratio of the result. Of a file with
     several frames or pages, the first one is decoded. Several threads may call this function.
 
     Args:
-      content: The content of the file, whose format does not depend on its name.
+      content: The content of a file, whose format does not depend on its name; the path of a local
+        file; or the upright pixels `[H, W, K]` uint8 or uint16.
       form: The shape `(H, W, C)` and the number of bits of the result. C is 1 (gray), 2 (gray and
         alpha), 3 (RGB), 4 (RGB and alpha) or the number of channels of a TIFF.
 
@@ -166,11 +113,18 @@ def decode(content: bytes, form: Form) -> np.ndarray:
       Unreadable: If the content is no picture, is damaged, or has more than MAX_PIXELS pixels.
       UserError: If --crop=none does not permit to crop the picture.
     """
+    if isinstance(content, np.ndarray):
+        channels = content.shape[2]
+        if content.dtype != np.uint8 or form.bits > 8 or {channels, form.shape[2]} - set(_MODES):
+            return _fit_levels(content, form)
+        return _fit(PIL.Image.fromarray(content[..., 0] if channels == 1 else content), form)
+    if isinstance(content, str):
+        content = read_local(content)
     try:
         if _needs_tifffile(content):
-            with tiff.first_page(content) as page:
+            with _first_page(content) as page:
                 _check_pixels((page.imagewidth, page.imagelength))
-                levels = _turn(tiff.levels_of(page), tiff.orientation_of(page))
+                levels = _page_levels(page)
             return _fit_levels(levels, form)
         with _open(content) as image:
             if form.bits == 8 and form.shape[2] in _MODES and not image.mode.startswith("I"):
@@ -203,14 +157,6 @@ def check_size(size: int) -> None:
         raise Unreadable(f"it has {size / 2**30:.1f} GiB")
 
 
-def fit(levels: np.ndarray, form: Form) -> np.ndarray:
-    """Returns the center of an upright picture `[H, W, K]`, resized; see `decode`."""
-    channels = levels.shape[2]
-    if levels.dtype == np.uint8 and form.bits == 8 and {channels, form.shape[2]} <= set(_MODES):
-        return _fit(PIL.Image.fromarray(levels[..., 0] if channels == 1 else levels), form)
-    return _fit_levels(levels, form)
-
-
 def _open(content: bytes) -> PIL.Image.Image:
     """Returns a picture whose pixels are not decoded yet."""
     image = PIL.Image.open(io.BytesIO(content), formats=_FORMATS)
@@ -221,7 +167,7 @@ def _open(content: bytes) -> PIL.Image.Image:
 
 def _needs_tifffile(content: bytes) -> bool:
     """Returns True for a TIFF that Pillow cannot read, or not exactly."""
-    if not tiff.is_tiff(content):
+    if not content.startswith(_TIFF):
         return False
     try:
         with PIL.Image.open(io.BytesIO(content), formats=["TIFF"]) as image:
@@ -281,11 +227,14 @@ def _describe(content: bytes, error: Exception) -> str:
 def _orientation(image: PIL.Image.Image) -> int:
     """Returns the orientation in the Exif or XMP metadata, 1 ... 8; 1 if there is none."""
     try:
-        found = image.getexif().get(_ORIENTATION, 1)
+        return _known_turn(image.getexif().get(_ORIENTATION, 1))
     # For damaged metadata, Pillow raises exceptions of many types.
     except Exception:
         return 1
-    return found if found in range(1, 9) else 1
+
+
+def _known_turn(orientation: Any) -> int:
+    return int(orientation) if orientation in range(1, 9) else 1
 
 
 def _stored_size(image: PIL.Image.Image) -> tuple[int, int]:
@@ -447,3 +396,39 @@ def _resize(levels: np.ndarray, target: tuple[int, int]) -> np.ndarray:
         weight = np.maximum(resized[-1] / most, 1 / most)
         resized[:-1] = [color / weight for color in resized[:-1]]
     return np.clip(np.rint(np.stack(resized, axis=2)), 0, most).astype(levels.dtype)
+
+
+@contextlib.contextmanager
+def _first_page(content: bytes) -> Iterator[Any]:
+    """Opens the first image of a file, a TiffPage of tifffile.
+
+    Raises:
+      Unreadable: If its pixels have another type, or tifffile is not installed.
+      Exception: If the file is damaged; tifffile raises errors of many types.
+    """
+    try:
+        import tifffile  # noqa: PLC0415  (optional)
+    except ImportError:
+        raise Unreadable(
+            "it is a TIFF that Pillow cannot read exactly: pip install tifffile"
+        ) from None
+    logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # an error is raised, too
+    with tifffile.TiffFile(io.BytesIO(content)) as file:
+        page = file.pages[0]
+        kind = f"it is a TIFF of {page.samplesperpixel} channels of {page.bitspersample} bits"
+        if page.dtype not in (np.uint8, np.uint16) or page.bitspersample not in (8, 16):
+            raise Unreadable(f"{kind}: store unsigned integers of 8 or 16 bits")
+        if page.photometric not in (_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB):
+            raise Unreadable(f"{kind} that are not red, green and blue: store RGB")
+        yield page
+
+
+def _page_levels(page: Any) -> np.ndarray:
+    """Returns the upright pixels of a page of tifffile, `[H, W, C]` uint8 or uint16."""
+    levels = page.asarray()
+    if page.axes.startswith("S"):  # the channels are stored one after the other
+        levels = np.moveaxis(levels, 0, -1)
+    if page.photometric == _WHITE_IS_ZERO:
+        levels = np.iinfo(levels.dtype).max - levels
+    levels = levels[..., None] if levels.ndim == 2 else levels
+    return _turn(levels, _known_turn(page.tags.valueof(_ORIENTATION, 1)))

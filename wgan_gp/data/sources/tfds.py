@@ -11,17 +11,19 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from ....config import DataSettings
-from ....errors import UserError, naming, reason
-from ....run_directory.files import local_path
-from ....run_directory.json_files import digest
-from ...feed import without_autotune
-from ..downloads import limit_downloads
-from ..encoded import NO_LABEL, Encoded, Example
-from ..listing import check_path, fingerprint_of, reading
-from ..pictures import decoding as pictures
-from ..pictures.forms import Form, make_form
-from ..shapes import MAX_DEFAULT_SIDE, default_square
+from ...config import DataSettings
+from ...errors import UserError, reason
+from ...run_directory.files import local_path
+from ...run_directory.json_files import digest
+from ..feed import without_autotune
+from ..source import Source
+from ..spec import DataSpec
+from ..store.opening import slow
+from . import decode as pictures
+from .downloads import limit_downloads
+from .encoded import NO_LABEL, Encoded, Item
+from .listing import check_path, fingerprint_of, reading
+from .shapes import MAX_DEFAULT_SIDE, Form, default_square, make_form
 
 _FILE_FORMAT = "tfrecord"  # in which datasets are prepared
 _DESCRIPTION = "dataset_info.json"
@@ -74,6 +76,7 @@ class PreparedSource(Encoded):
         self.origin = f"--dataset={settings.dataset}"
         self.shape = form.shape
         self.dtype = form.dtype
+        self.decode = functools.partial(pictures.decode, form=form)
         self.square_side = min(form.shape[:2])
         self.class_names = None
         self._builder, self._settings, self._form = builder, settings, form
@@ -119,38 +122,32 @@ class PreparedSource(Encoded):
             "form": dataclasses.asdict(self._form),
         }
 
-    def items(self, first: int = 0) -> Iterator[tuple[int, bytes, int]]:
-        """Yields the index, the encoded image and the label of each example.
+    def items(self, first: int = 0) -> Iterator[Item]:
+        """Yields the encoded image of each example.
 
         Raises:
-          UserError: If a file is damaged or cannot be read.
+          UserError: If a file is damaged or cannot be read, or a label is not that of a class.
         """
         self.prepare()
+        classes = len(self.class_names or (0,))
         with reading(self.origin):
             try:
                 for index, example in enumerate(self._examples(first), first):
+                    name = f"example {index} of {self._settings.split}"
                     label = 0 if self._label_key is None else int(example[self._label_key])
-                    yield index, example[self._image_key], label
+                    if not NO_LABEL <= label < classes:
+                        raise UserError(
+                            f"{self.origin}: {name}: it has the label {label}, but the classes are "
+                            f"0 ... {classes - 1}",
+                            "prepare the dataset again",
+                        )
+                    yield Item(name, label, example[self._image_key])
             except _DAMAGED as error:
                 raise UserError(
                     f"{self.origin}: {self._builder.data_path} cannot be read "
                     f"({reason(error) or type(error).__name__})",
                     "delete this folder if it is damaged, and prepare the dataset again",
                 ) from error
-
-    def read(self, item: tuple[int, bytes, int]) -> Example:
-        index, image, label = item
-        with naming(f"{self.origin}: {self.name(index)}"):
-            if not NO_LABEL <= label < len(self.class_names or (0,)):
-                raise UserError(
-                    f"it has the label {label}, but the classes are 0 ... "
-                    f"{len(self.class_names or ()) - 1}",
-                    "prepare the dataset again",
-                )
-            return Example(pictures.decode(image, self._form), label)
-
-    def name(self, index: int) -> str:
-        return f"example {index} of {self._settings.split}"
 
     def of_split(self, split: str) -> PreparedSource:
         """Returns the images of another split, in the same form."""
@@ -210,7 +207,12 @@ class PreparedSource(Encoded):
                 yield dict(zip(keys, row, strict=True))
 
 
-def find_source(settings: DataSettings) -> PreparedSource:
+def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None) -> Source:
+    """Finds the images of a dataset of tensorflow-datasets; see `find_encoded` and `slow`."""
+    return slow(find_encoded(settings), settings, like)
+
+
+def find_encoded(settings: DataSettings) -> PreparedSource:
     """Finds the dataset that --dataset names.
 
     Raises:

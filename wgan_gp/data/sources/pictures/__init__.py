@@ -1,1 +1,0 @@
-"""Pictures in folders and archives: their files, their labels, and how they are decoded."""

@@ -1,1 +1,0 @@
-"""Examples in TFRecord files, and datasets that tensorflow-datasets prepared."""
