@@ -1223,7 +1223,7 @@ def test_a_rare_category_a_mode_and_a_dependence_are_learned(tmp_path):
     people(4000).to_csv(tmp_path / "people.csv", index=False)
     flags = ["--flagfile=configs/tables.flags", f"--data_dir={tmp_path}/people.csv"]
     run = f"--model_dir={tmp_path}/run"
-    assert call_main(*flags, run, "--train_steps=600", "--sample_interval=0") == 0
+    assert call_main(*flags, run, "--train_steps=600", "--sample_interval=0", "--seed=1") == 0
     output = f"--output={tmp_path}/samples.csv"
     assert call_main("--mode=sample", run, output, "--num_samples=20000") == 0
     found, real = pd.read_csv(tmp_path / "samples.csv"), people(4000)
