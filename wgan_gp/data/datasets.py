@@ -15,7 +15,6 @@ import typing
 from collections.abc import Callable, Iterator
 from typing import Any
 
-import numpy as np
 from absl import logging
 
 from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
@@ -26,6 +25,8 @@ from .sources.built_in import BUILT_IN
 from .spec import DataSpec, count_of
 
 if typing.TYPE_CHECKING:
+    import numpy as np
+
     from .feed import Examples
 
 # The kinds of files, each with the module whose `find_source` finds them.
@@ -158,6 +159,8 @@ class Dataset:
         Raises:
           UserError: If the data cannot be read or has fewer examples than a batch.
         """
+        import numpy as np  # noqa: PLC0415
+
         source = self._decoded()
         chosen = self._training_part(source.size)
         if source.balanced is None or plain or not self.spec.classes:
@@ -181,6 +184,8 @@ class Dataset:
         No example is decoded, but TFRecord files without a store are read to count their records.
         See `open` for the argument and the error.
         """
+        import numpy as np  # noqa: PLC0415
+
         from .feed import Examples  # noqa: PLC0415
 
         if self.source.count is None:
@@ -218,6 +223,8 @@ class Dataset:
           UserError: If the held-out data cannot be read, or --test_data_dir does not apply to the
             dataset.
         """
+        import numpy as np  # noqa: PLC0415
+
         settings = self.settings
         if settings.test_data_dir is not None:
             return self._open_test_data_dir(settings.test_data_dir, plain=plain)
@@ -303,6 +310,8 @@ class Dataset:
 
     def _training_part(self, size: int | None) -> np.ndarray | None:
         """Returns the examples that --holdout does not set aside; None for all."""
+        import numpy as np  # noqa: PLC0415
+
         share = self.settings.holdout
         if not share:
             return None

@@ -8,13 +8,12 @@ import typing
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from ..config import DeviceSettings
 from ..errors import UserError
 from .spec import DataSpec
 
 if typing.TYPE_CHECKING:
+    import numpy as np
     import tensorflow as tf
 
 NO_LABEL = -1  # the label of an example whose class is unknown, in data with classes
@@ -106,6 +105,8 @@ def is_held_out(size: int, share: float | None) -> np.ndarray:
     Raises:
       UserError: If no example is left.
     """
+    import numpy as np  # noqa: PLC0415
+
     held_out = np.zeros([size], bool)
     order = np.random.RandomState(0).permutation(size)
     held_out[order[: math.ceil((share or 0.0) * size)]] = True

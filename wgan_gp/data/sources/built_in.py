@@ -5,8 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib
 
-import numpy as np
-
 from ...config import DataSettings
 from ...errors import UserError
 from ..source import Source
@@ -71,7 +69,7 @@ def find_source(settings: DataSettings) -> Source:
                 )
     names = names_of_numbers(entry.classes) or None
     spec = DataSpec(shape, entry.classes, len(shape) == 3, class_names=names)
-    source = Source(origin, spec, np.float32, entry.size, resizable=True)
+    source = Source(origin, spec, "float32", entry.size, resizable=True)
     module = f".{entry.module}"
     return dataclasses.replace(
         source,

@@ -218,7 +218,7 @@ class RecordSource(Encoded):
 
 def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None) -> Source:
     """Finds the pictures of TFRecord files; see `find_encoded` and `slow`."""
-    return slow(find_encoded(settings, flag), settings, like)
+    return slow(find_encoded(settings, flag), settings, like, use_record=True)
 
 
 def find_encoded(settings: DataSettings, flag: str = "--data_dir") -> RecordSource:

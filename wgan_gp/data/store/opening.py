@@ -20,18 +20,23 @@ from ..spec import DataSpec, count_of
 from .cache import cache_folder, cached, find_record, local_copy
 
 
-def slow(encoded: Encoded, settings: DataSettings, like: DataSpec | None = None) -> Source:
+def slow(
+    encoded: Encoded,
+    settings: DataSettings,
+    like: DataSpec | None = None,
+    *,
+    use_record: bool = False,
+) -> Source:
     """Returns the source of examples that are decoded once and kept in --data_cache.
-
-    If they have a complete store there, the size and the classes are those of the store, for which
-    some kinds of files would read all of them.
 
     Args:
       encoded: How they are read and decoded.
       settings: The settings of the data.
       like: See `Source.like`.
+      use_record: Whether the size and the classes are those of the store, if there is a complete
+        one, because all files would be read to find them.
     """
-    record = find_record(encoded, cache_folder(settings.data_cache))
+    record = find_record(encoded, cache_folder(settings.data_cache)) if use_record else None
     names = encoded.class_names if record is None else record.class_names
     spec = DataSpec(
         tuple(encoded.shape),
@@ -39,15 +44,17 @@ def slow(encoded: Encoded, settings: DataSettings, like: DataSpec | None = None)
         class_names=names or None,
         pixels=Pixels(16 if encoded.dtype.itemsize > 1 else 8, settings.dequantization),
     )
-    split = encoded.held_out_split
+
+    def held_out(spec: DataSpec) -> Source | None:
+        split = encoded.held_out_split  # known after it was prepared
+        return None if split is None else slow(encoded.of_split(split), settings, spec)
+
     source = Source(
         encoded.origin,
         spec,
         encoded.dtype,
         identity=encoded.fingerprint,
-        held_out=None
-        if split is None
-        else lambda spec: slow(encoded.of_split(split), settings, spec),
+        held_out=held_out,
         resizable=True,
         square_side=encoded.square_side,
     )
