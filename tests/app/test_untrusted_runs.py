@@ -273,7 +273,13 @@ SCALING = {
     "names": ["a", "b"],
     "whitening": None,
 }
-CONDITIONS = {"mean": [0.0], "deviation": [1.0], "examples": [[0.5]], "dtype": "float32", "columns": None}
+CONDITIONS = {
+    "mean": [0.0],
+    "deviation": [1.0],
+    "examples": [[0.5]],
+    "dtype": "float32",
+    "columns": None,
+}
 ZERO, NAN = (base64.b64encode(np.array([x]).tobytes()).decode() for x in (0.0, np.nan))
 WHITENING = to_json(Whitening.of(np.zeros(1), np.eye(1)))
 RECORD = {"example_shape": [1], "classes": 0, "scaling": SCALING, "conditions": CONDITIONS}

@@ -111,7 +111,7 @@ def source_of(
 
 
 class _Examined(NamedTuple):
-    """What was found in all examples.
+    """The result of `_examine`.
 
     Attributes:
       statistics: The range and the moments of those that are trained on.

@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
-import numpy as np
 from absl import logging
 
 from ...config import LARGEST_SIDE, DataSettings, image_size_of, sides_of
 from ...errors import UserError, printable
+
+if TYPE_CHECKING:
+    import numpy as np
 
 MAX_DEFAULT_SIDE = 64  # pixels, the largest side unless --image_size is set
 MAX_COLOR_CHANNELS = 4  # red, green, blue and alpha
@@ -37,6 +40,8 @@ class Form:
     @property
     def dtype(self) -> np.dtype:
         """The dtype of decoded pictures."""
+        import numpy as np  # noqa: PLC0415
+
         return np.dtype(np.uint16 if self.bits > 8 else np.uint8)
 
 
