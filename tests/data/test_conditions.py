@@ -403,7 +403,8 @@ def test_the_program_of_a_tpu_has_conditions(file):
     step = build.make_step(config, state, dataset.spec, LIBRARY)
     assert step.conditions.shape == (64, 2)
     unread = dataset.open_unread(batch_size=16)
-    assert unread.labels.shape == (64, 2) and unread.labels.dtype == tf.float32
+    labels = unread.stored[1]
+    assert labels.shape == (64, 2) and labels.dtype == tf.float32
 
 
 @pytest.mark.slow

@@ -74,7 +74,7 @@ def test_a_conditional_grid_has_a_column_for_each_class():
 
 def test_real_images_are_those_that_training_reads_first():
     source = open_data(Config())
-    first = source.read(tf.constant(0, tf.int64), 64)[0].numpy()
+    first = source.read(64)[0].numpy()
     np.testing.assert_array_equal(real_images(source)["real"], image_grid(first, 8))
     assert real_images(open_data(Config(dataset="gaussians_8"))) == {}
 

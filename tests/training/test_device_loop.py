@@ -217,7 +217,7 @@ def test_every_replica_reads_the_examples_of_the_host_loop(cache, folder):
     def input_of(strategy, count):
         if cache == "device":
             return loop_input.ResidentExamples(
-                strategy, data.examples, data.labels, data.format, steps=5, count=count
+                strategy, *data.stored, data.format, steps=5, count=count
             )
         return loop_input.StackedExamples(data.format, steps=5, count=count)
 

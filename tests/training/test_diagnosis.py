@@ -271,7 +271,7 @@ def test_diagnostics_are_computed_from_the_networks_and_the_first_examples(tmp_p
     """Compares the diagnostics with scores that the critic computes outside the probe."""
     run = open_run(Config(model_dir=str(tmp_path), **{**TINY, "batch_size": 256}))
     diagnostics = training.make_probe(run, make_replica_step(run.config, run.state))()
-    real = run.data.read(tf.constant(0, tf.int64), 256)[0]
+    real = run.data.read(256)[0]
     np.testing.assert_array_equal(diagnostics.real, tf.reshape(real, [256, -1]))
     score = run.state.critic
     fake = tf.reshape(diagnostics.fake, real.shape)

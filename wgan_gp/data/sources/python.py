@@ -84,7 +84,14 @@ def find_source(settings: DataSettings, function: Callable[..., Any], flag: str)
                 return found
         return None
 
-    return dataclasses.replace(source, held_out=held_out)
+    def with_held_out(source: Source) -> Source:
+        like = source.like
+        assert like is not None
+        return dataclasses.replace(
+            source, held_out=held_out, like=lambda spec: with_held_out(like(spec))
+        )
+
+    return with_held_out(source)
 
 
 def _call(function: Callable[..., Any], settings: DataSettings, flag: str, split: str) -> Any:
