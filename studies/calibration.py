@@ -137,11 +137,12 @@ class Drawn:
         self._real, self._labels, self._held_out = real, labels, held_out
         self._samples = samples
         self.classes = 0  # of the sampler
+        spec = DataSpec(real.shape[1:], 0, bounded=kind == PICTURES)
         self.dataset = types.SimpleNamespace(
-            spec=DataSpec(real.shape[1:], 0, bounded=kind == PICTURES),
+            spec=spec,
+            source=types.SimpleNamespace(spec=spec),
             label_count=MODES if kind == PICTURES else 0,
             settings=types.SimpleNamespace(dataset=POINTS if kind == POINTS else "drawn"),
-            scaling=None,
         )
 
     def key(self, *more: Any) -> str:

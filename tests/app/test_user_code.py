@@ -522,9 +522,7 @@ def test_other_data_on_a_resume_is_reported(tmp_path, capsys):
         patch.setattr("absl.logging.warning", lambda line, *_: lines.append(line))
         wgan_gp.train(config(tmp_path, train_steps=10), data=data + 1)
     assert any("the examples differ" in line for line in lines)
-    with pytest.raises(
-        wgan_gp.UserError, match=r"of shape \(1,\), but the run was"
-    ):
+    with pytest.raises(wgan_gp.UserError, match=r"of shape \(1,\), but the run was"):
         wgan_gp.train(config(tmp_path, train_steps=10), data=data[:, :1])
 
 

@@ -1,8 +1,10 @@
 """Tests of the measures of tables, signals and other arrays, and of their evaluators."""
 
+import dataclasses
 import json
 import textwrap
 import types
+from typing import Any
 
 import numpy as np
 import pytest
@@ -250,8 +252,10 @@ class FakeExamples:
         self.data, self.held_out = data.astype(np.float32), held_out
         self.labels = np.zeros(len(data), np.int32) if labels is None else labels
         classes = 0 if labels is None or labels.ndim == 2 else labels.max() + 1
+        spec = DataSpec(data.shape[1:], 0)
         self.dataset = types.SimpleNamespace(
-            spec=DataSpec(data.shape[1:], 0),
+            spec=spec,
+            source=types.SimpleNamespace(spec=spec),
             label_count=classes,
             settings=types.SimpleNamespace(dataset="mine.py"),
         )
@@ -286,8 +290,9 @@ def evaluate(samples, real, count=10_000, kind=None, sampler=None, restore=None,
     real = real if isinstance(real, FakeExamples) else FakeExamples(real)
     settings = Config(evaluate_samples=count)
     sampler = sampler or FakeSampler(samples)
-    real.dataset.names = names
-    real.dataset.spec.scaling = restore and types.SimpleNamespace(restore=restore)
+    if restore or names:
+        scaling: Any = types.SimpleNamespace(restore=restore or (lambda each: each), names=names)
+        real.dataset.spec = dataclasses.replace(real.dataset.spec, scaling=scaling)
     made = evaluator.make_evaluator(settings, tf.distribute.get_strategy(), sampler, real, None)
     assert type(made) is (kind or arrays.TableEvaluator)
     values = made.evaluate()

@@ -251,7 +251,7 @@ def examples_of(config, replicas=1):
 
 
 def real_digits(count):
-    images, labels = open_data(Config()).read(0, count)
+    images, labels = open_data(Config()).read(count)
     return images.numpy(), labels.numpy()
 
 
@@ -923,7 +923,7 @@ def test_mode_coverage_counts_points_within_three_deviations():
 
 @pytest.mark.parametrize(("dataset", "modes"), [("gaussians_25", 25), ("gaussians_8", 8)])
 def test_the_data_covers_all_modes_equally(dataset, modes):
-    data = open_data(Config(dataset=dataset)).read(0, 10_000)[0].numpy()
+    data = open_data(Config(dataset=dataset)).read(10_000)[0].numpy()
     coverage = points.mode_coverage(data, dataset)
     assert coverage.modes == coverage.covered == modes
     # The share of a 2-D Gaussian within three standard deviations is 1 - exp(-9/2).
@@ -952,7 +952,7 @@ def test_wasserstein_uses_the_best_assignment():
 @pytest.mark.parametrize("dataset", ["gaussians_8", "swiss_roll"])
 def test_metrics_of_points(dataset):
     count = 300
-    data = open_data(Config(dataset=dataset)).read(0, 2 * count)[0].numpy()
+    data = open_data(Config(dataset=dataset)).read(2 * count)[0].numpy()
     settings = {"dataset": dataset, "evaluate_samples": count}
     good = tiny_evaluator(4, draw=lambda n: np.add(data[-n:], [0, 1]), **settings)
     assert good.metadata == {"samples": count, "extractor": None}
@@ -975,7 +975,7 @@ def test_metrics_of_points(dataset):
 
 def test_the_number_of_assigned_points_is_limited(monkeypatch):
     monkeypatch.setattr(points, "MAX_ASSIGNED", 40)
-    data = open_data(Config(dataset="swiss_roll")).read(0, 80)[0].numpy()
+    data = open_data(Config(dataset="swiss_roll")).read(80)[0].numpy()
     values = tiny_evaluator(
         dataset="swiss_roll",
         evaluate_samples=500,
