@@ -522,8 +522,9 @@ def test_python_data_that_cannot_be_sent_to_a_remote_tpu_are_refused(data, setti
     config = DataSettings(dataset=PYTHON, **settings)
     found = find_dataset(config, devices=REMOTE, function=lambda: data)
     message = "^data is read during training because of its size, .* — give fewer examples, or run"
-    with pytest.raises(UserError, match=message):
-        found.open(batch_size=1)
+    for open_it in (found.open, found.open_unread):
+        with pytest.raises(UserError, match=message):
+            open_it(batch_size=1)
     monkeypatch.undo()
     if data is not ENDLESS:
         assert found.open(batch_size=1).size == len(data)
