@@ -398,15 +398,17 @@ def test_properties_are_known_without_reading(kind, cache, request, monkeypatch,
     opened = dataset.open(batch_size=1)
     capsys.readouterr()
     monkeypatch.setattr(decoding, "decode", None)
-    monkeypatch.setattr(decoding, "decode", None)
     unread = dataset.open_unread(batch_size=1)
     assert unread.size == {"folder": 33}.get(kind, opened.size)
     assert opened.size == {"folder": 30}.get(kind, unread.size)
-    assert (unread.format.shape, unread.format.dtype) == (opened.example_shape, tf.uint8)
+    assert (unread.format.shape, unread.format.dtype) == (opened.format.shape, tf.uint8)
     assert unread.held == opened.held == (cache != "off")
     assert is_resident(unread) == is_resident(opened) == (cache == "device")
-    assert unread.examples.shape == [unread.size, *opened.example_shape]
-    assert (unread.examples.dtype, unread.labels.dtype) == (tf.uint8, tf.int32)
+    for data in (unread, opened) if unread.held else ():
+        examples, labels = data.stored
+        assert examples.shape == [data.size, *dataset.spec.example_shape]
+        assert labels.shape == [data.size]
+        assert (examples.dtype, labels.dtype) == (tf.uint8, tf.int32)
     assert "not prepared" not in capsys.readouterr().err
     with pytest.raises(UserError, match=f"--batch_size=99 is larger .* has {unread.size} examples"):
         dataset.open_unread(batch_size=99)

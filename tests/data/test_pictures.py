@@ -115,9 +115,7 @@ def test_a_function_of_the_user_gets_a_pair_for_a_rectangle():
         python.find_source(Config(image_size=size, scaling="none"), function, "data")
     assert received == [8, (8, 4)]
     with pytest.raises(UserError, match=r"--image_size=8x5, but the examples of data have shape"):
-        python.find_source(
-            Config(image_size="8x5"), lambda: np.zeros([4, 8, 4, 1], np.uint8), "data"
-        )
+        python.find_source(Config(image_size="8x5"), lambda: function((8, 4)), "data")
 
 
 # Windows and rectangles
@@ -353,7 +351,7 @@ def test_16_bits_are_kept(tmp_path, kind, cache):
     channels = image.shape[2]
     config = settings_of(folder, image_channels=channels)
     data = open_data(config)
-    assert data.format.dtype == tf.uint16 and data.example_shape == image.shape
+    assert data.format.dtype == tf.uint16 and data.format.shape == image.shape
     unread = find_data(config).open_unread(batch_size=1)
     assert unread.format.dtype == tf.uint16 and unread.format.example_bytes == 60 * channels
     examples, _ = data.read(3)
@@ -369,7 +367,7 @@ def test_8_bits_among_16_are_stretched(tmp_path):
     folder = put(tmp_path / "x", a_png=deep_png(DEEP[..., None]), **files)
     data = open_data(settings_of(folder, batch_size=5))
     assert data.size == 5
-    stored = data.examples.numpy()
+    stored = data.stored[0].numpy()
     np.testing.assert_array_equal(stored[0], np.repeat(DEEP[..., None], 3, 2))
     np.testing.assert_array_equal(stored[1], image.astype(int) * 257)
     np.testing.assert_array_equal(stored[2], np.repeat(image[..., :1], 3, 2).astype(int) * 257)
@@ -513,9 +511,9 @@ def test_records_keep_16_bits(tmp_path):
     images = [raw_tiff(image), encoded(DEEP, "TIFF")]
     path = write_records(tmp_path / "x", [{"image": content} for content in images])
     data = open_data(settings_of(path, dataset="tfrecord", batch_size=2))
-    assert data.format.dtype == tf.uint16 and data.example_shape == (6, 5, 3)
+    assert data.format.dtype == tf.uint16 and data.format.shape == (6, 5, 3)
     wanted = [image, np.repeat(DEEP[..., None], 3, 2)]
-    np.testing.assert_array_equal(data.examples, wanted)
+    np.testing.assert_array_equal(data.stored[0], wanted)
 
 
 # Channels
@@ -535,7 +533,7 @@ def test_channels_are_kept_dropped_and_added(tmp_path, kind, mode):
     for channels, other in ((2, "LA"), (4, "RGBA")):
         data = open_data(settings_of(folder, image_channels=channels, batch_size=1))
         wanted = np.asarray(picture.convert("RGBA").convert(other)).astype(int)
-        assert np.abs(data.examples[0].numpy() - wanted).max() <= 1
+        assert np.abs(data.stored[0][0].numpy() - wanted).max() <= 1
     assert find_data(settings_of(folder)).spec.example_shape == (6, 5, 3)
 
 
@@ -584,7 +582,7 @@ def test_many_channels_are_read_by_tifffile(tmp_path, planes, cache):
         content = file.getvalue()
     folder = put(tmp_path / "x", a_tiff=content)
     data = open_data(settings_of(folder))
-    assert data.example_shape == (5, 6, 8) and data.format.dtype == tf.uint16
+    assert data.format.shape == (5, 6, 8) and data.format.dtype == tf.uint16
     examples, _ = data.read(1)
     np.testing.assert_array_equal(levels_of(examples[0], 16), np.rot90(EIGHT, -1))
     with pytest.raises(UserError, match=r"=3, but the images of .* have 8 channels — give 1"):

@@ -136,7 +136,7 @@ def test_the_held_out_split_has_the_form_of_the_training_data(shades, tmp_path, 
     )
     with caplog.at_level("INFO"):
         data = find_data(config).open_held_out()
-    assert (data.size, data.example_shape) == (6, (4, 6, 3))
+    assert (data.size, data.format.shape) == (6, (4, 6, 3))
     assert caplog.text.count("are cropped to") == 1
 
 

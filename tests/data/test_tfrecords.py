@@ -331,7 +331,7 @@ def test_the_second_start_reads_no_labels(tmp_path, monkeypatch, capfd):
         dataset = find_data(config)
         assert dataset.label_count == 3 and dataset.open_unread(batch_size=4).size == 3 * COUNT
         data = dataset.open(batch_size=4)
-        assert data.size == 3 * COUNT and sorted(data.labels.numpy()) == sorted([0, 1, 2] * COUNT)
+        assert data.size == 3 * COUNT and sorted(data.labels) == sorted([0, 1, 2] * COUNT)
         monkeypatch.setattr(records, "_scan", None)
     assert capfd.readouterr().err.count("decoding --data_dir") == 1
 

@@ -179,7 +179,9 @@ class Examples:
         self._seed, self._is_remote = settings.seed, devices.on_remote_tpu
         is_numbered = source.draw is None and source.stream is None
         self.held = is_numbered and is_held((source.size or 0) * self.format.example_bytes, devices)
-        if devices.on_remote_tpu and not (self.held or source.spans or source.draw):
+        # `Source.count` checked where pictures will be; rows of a table are always on this machine.
+        is_later = unread and source.read is None and source.spec.table is None
+        if devices.on_remote_tpu and not (self.held or source.spans or source.draw or is_later):
             raise unreadable_stream(source.origin, devices)
         self.labels = self._labels(labels) if is_numbered and not unread else None
         self._stored: tuple[tf.Tensor, tf.Tensor] | None = None
