@@ -68,7 +68,10 @@ def test_the_table_of_the_page_is_understood_as_the_page_says(tmp_path, monkeypa
     exec(re.search(r"(?ms)^```python\n(.*?)^```", page)[1], {})
     config = Config(dataset="array", data_dir="customers.csv", column_types="auto")
     dataset = find_dataset(config)
-    lines = [f"note: {dataset.describe(None)}", *dataset.spec.table.describe().splitlines()]
+    lines = [
+        f"note: {dataset.describe(dataset.open(batch_size=1))}",
+        *dataset.spec.table.describe().splitlines(),
+    ]
     assert "".join(f"    {line}\n" for line in lines) in page
 
 
@@ -645,7 +648,7 @@ def test_files_have_the_types_of_their_columns(tmp_path, ending):
         frame.to_excel(path, index=False)
     else:
         getattr(frame, f"to_{ending}")(path)
-    table = find_dataset(Config(dataset="array", data_dir=path, column_types="auto")).table
+    table = find_dataset(Config(dataset="array", data_dir=path, column_types="auto")).spec.table
     assert [column.describe_kind() for column in table.columns] == [
         "integer",
         "category",
@@ -659,7 +662,7 @@ def test_files_have_the_types_of_their_columns(tmp_path, ending):
 def test_whole_numbers_with_missing_values_stay_whole_in_text_files(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,z\n1,?,a\n,7,b\n" + "3,9,a\n" * 30)
     data = find_dataset(Config(dataset="array", data_dir=f"{tmp_path}/a.csv", column_types="auto"))
-    frame = data.table.restore(data.open(batch_size=1).examples.numpy())
+    frame = data.table.restore(data.open(batch_size=1).stored[0].numpy())
     assert frame.iloc[:3].to_csv(index=False) == "x,y,z\n1,,a\n,7,b\n3,9,a\n"
 
 
@@ -683,7 +686,7 @@ def test_texts_of_a_file_keep_their_values(tmp_path, cells, kind, written):
     path = f"{tmp_path}/a.csv"
     data = find_dataset(Config(dataset="array", data_dir=path, column_types="auto"))
     assert data.table.columns[0].describe_kind() == kind
-    frame = data.table.restore(data.open(batch_size=1).examples.numpy())
+    frame = data.table.restore(data.open(batch_size=1).stored[0].numpy())
     assert [line.split(",")[0] for line in frame.to_csv(index=False).split()[1:4]] == written
 
 
@@ -695,7 +698,7 @@ def test_parquet_files_may_have_dates_and_decimal_numbers(tmp_path):
     prices = [decimal.Decimal(n) / 4 for n in range(40)]
     pd.DataFrame({"day": days, "price": prices}).to_parquet(tmp_path / "a.parquet")
     path = f"{tmp_path}/a.parquet"
-    table = find_dataset(Config(dataset="array", data_dir=path, column_types="auto")).table
+    table = find_dataset(Config(dataset="array", data_dir=path, column_types="auto")).spec.table
     assert [column.describe_kind() for column in table.columns] == ["date", "real, 2 decimals"]
 
 
@@ -787,7 +790,7 @@ def test_pictures_of_a_conditional_run_show_the_data_as_it_is(path, tmp_path, mo
     run = open_run(Config(**choices, model_dir=str(tmp_path)))
     run_hooks.SampleHook(run, MemoryWriter())
     assert run.data.size > 300 == shown[0].size
-    jobs = run.dataset.spec.table.restore(shown[0].examples.numpy())["job"]
+    jobs = run.dataset.spec.table.restore(shown[0].stored[0].numpy())["job"]
     assert jobs.value_counts().to_dict() == people(300)["job"].value_counts().to_dict()
 
 
@@ -835,7 +838,7 @@ def test_long_identifiers_stay_different(tmp_path):
     rows = "".join(f"{10**24 + n % 3},{n}\n" for n in range(60))
     (tmp_path / "a.csv").write_text(f"id,x\n{rows}")
     flags = {"dataset": "array", "column_types": "auto", "data_dir": f"{tmp_path}/a.csv"}
-    table = find_dataset(Config(**flags)).table
+    table = find_dataset(Config(**flags)).spec.table
     assert table.columns[0].values == tuple(str(10**24 + n) for n in range(3))
 
 
@@ -890,7 +893,7 @@ def test_the_index_of_a_typed_table_is_noted(tmp_path):
     python = Config(dataset="python", column_types="auto")
     from_python = find_dataset(python, function=lambda: frame)
     for dataset in (from_file, from_python):
-        assert "without the index age" in dataset.describe(2)
+        assert "without the index age" in dataset.describe(dataset.open(batch_size=1))
     with pytest.raises(UserError, match=r"--drop_columns=age: 'age' is the index of .*reset_index"):
         find_dataset(Config(**flags, drop_columns="age"))
 
@@ -922,7 +925,7 @@ def test_texts_of_other_files_are_texts_if_all_of_them_are_numbers(tmp_path, hea
     settings = Config(**config, test_data_dir=f"{tmp_path}/test.csv")
     data = find_dataset(settings)
     held_out = data.open_held_out()
-    rows = data.spec.table.restore(held_out.examples.numpy())
+    rows = data.spec.table.restore(held_out.stored[0].numpy())
     assert rows.iloc[:, 1].tolist() == cells[1:]
 
 
@@ -1075,8 +1078,8 @@ def test_samples_have_the_index_of_the_columns_of_the_data():
     frame = people(60)[["age", "income"]]
     frame.columns = pd.MultiIndex.from_tuples([("a", "age"), ("b", "income")])
     dataset = find_dataset(Config(dataset="python", column_types="auto"), function=lambda: frame)
-    rows = dataset.spec.table.restore(dataset.open(batch_size=1).examples.numpy())
-    pd.testing.assert_frame_equal(dataset.with_given_columns(rows), frame)
+    rows = dataset.spec.table.restore(dataset.open(batch_size=1).stored[0].numpy())
+    pd.testing.assert_frame_equal(rows.set_axis(dataset.source.columns, axis=1), frame)
 
 
 @pytest.mark.slow
@@ -1101,7 +1104,6 @@ def test_a_dataframe_in_gives_a_dataframe_out(tmp_path):
     ("arguments", "message"),
     [
         (["--column_types=missing.json"], "--column_types=missing.json cannot be read"),
-        (["--condition_columns=age"], "--condition_columns=age does not apply to a table with"),
         (["--model=dcgan"], "--model=dcgan generates images, but the dataset contains points"),
         (["--minibatch_stddev=3"], "does not divide over 3 examples of --minibatch_stddev"),
         (["--drop_columns=nothing"], "has no column 'nothing'"),
@@ -1136,12 +1138,10 @@ def test_a_file_of_types_that_cannot_be_used_is_named(path, tmp_path, content, m
         find_dataset(Config(dataset="array", data_dir=path, column_types=f"{tmp_path}/types.json"))
 
 
-def test_tables_need_no_types_unless_they_are_asked_for(path, tmp_path):
-    with pytest.raises(UserError, match="--column_types=auto"):
-        find_dataset(Config(dataset="array", data_dir=path))
-    np.save(tmp_path / "a.npy", np.zeros([4, 2]))
-    with pytest.raises(UserError, match="is no table, but --column_types=auto is given"):
-        find_dataset(Config(dataset="array", data_dir=f"{tmp_path}/a.npy", column_types="auto"))
+def test_types_of_columns_are_refused_for_arrays(tmp_path):
+    np.save(tmp_path / "a.npy", np.eye(4))
+    with pytest.raises(UserError, match=r"--column_types=a\.json, but .*a\.npy is not a table"):
+        find_dataset(Config(dataset="array", data_dir=f"{tmp_path}/a.npy", column_types="a.json"))
 
 
 @pytest.mark.parametrize(

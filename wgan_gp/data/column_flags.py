@@ -91,8 +91,8 @@ def find_use(
 
 def refuse_columns(flag: str, settings: DataSettings) -> None:
     """Raises UserError if the settings name columns, but the data is not a table."""
-    for name in ("label_column", "drop_columns", "condition_columns"):
-        if (value := getattr(settings, name)) is not None:
+    for name in ("label_column", "drop_columns", "condition_columns", "column_types"):
+        if (value := getattr(settings, name)) not in (None, "auto"):
             raise UserError(f"--{name}={value}, but {flag} is not a table", "omit it")
 
 

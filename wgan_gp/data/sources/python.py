@@ -134,11 +134,6 @@ def _source_of(
     if is_frame(value):
         frame = plain_frame(_with_labels(value, flag))
         return table.source_of(frame, settings, flag, like=like)
-    if settings.column_types not in (None, "auto"):
-        raise UserError(
-            f"{flag} is no DataFrame, but --column_types={settings.column_types} is given",
-            "give a DataFrame of pandas",
-        )
     refuse_columns(flag, settings)
     kind: str | None = None
     parts: Sequence[Any] | None
