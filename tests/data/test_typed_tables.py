@@ -662,7 +662,7 @@ def test_files_have_the_types_of_their_columns(tmp_path, ending):
 def test_whole_numbers_with_missing_values_stay_whole_in_text_files(tmp_path):
     (tmp_path / "a.csv").write_text("x,y,z\n1,?,a\n,7,b\n" + "3,9,a\n" * 30)
     data = find_dataset(Config(dataset="array", data_dir=f"{tmp_path}/a.csv", column_types="auto"))
-    frame = data.table.restore(data.open(batch_size=1).stored[0].numpy())
+    frame = data.spec.table.restore(data.open(batch_size=1).stored[0].numpy())
     assert frame.iloc[:3].to_csv(index=False) == "x,y,z\n1,,a\n,7,b\n3,9,a\n"
 
 
@@ -685,8 +685,8 @@ def test_texts_of_a_file_keep_their_values(tmp_path, cells, kind, written):
     pd.DataFrame({"x": few, "y": range(33)}).to_csv(tmp_path / "a.csv", index=False, sep=";")
     path = f"{tmp_path}/a.csv"
     data = find_dataset(Config(dataset="array", data_dir=path, column_types="auto"))
-    assert data.table.columns[0].describe_kind() == kind
-    frame = data.table.restore(data.open(batch_size=1).stored[0].numpy())
+    assert data.spec.table.columns[0].describe_kind() == kind
+    frame = data.spec.table.restore(data.open(batch_size=1).stored[0].numpy())
     assert [line.split(",")[0] for line in frame.to_csv(index=False).split()[1:4]] == written
 
 
