@@ -10,8 +10,9 @@ import tensorflow_datasets as tfds
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data.feed import replica_batches
+from wgan_gp.data.source import NO_LABEL
 from wgan_gp.data.sources import tfds as prepared
-from wgan_gp.data.sources.encoded import NO_LABEL, Unreadable
+from wgan_gp.data.sources.encoded import Unreadable
 from wgan_gp.data.sources.tfds import PreparedSource, find_encoded
 from wgan_gp.data.store import building
 from wgan_gp.errors import UserError

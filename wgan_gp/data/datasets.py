@@ -124,14 +124,13 @@ class Dataset:
     def describe(self, data: Examples) -> str:
         """Returns what was understood of the data, in one line; see `DataSpec.describe`."""
         settings, source = self.settings, self._examples or self.source
-        origin = source.origin.replace(_TEST_DATA_DIR, _DATA_DIR)
         notes = list(source.notes)
         if self._held_out_count:
             held_out = count_of(self._held_out_count, "example")
             notes.append(f"{held_out} held out (--holdout={settings.holdout:g})")
         if self._unused_classes:
             notes.append(f"no example of {shorten(', '.join(self._unused_classes))} to train on")
-        return f"{origin}: {'; '.join([self.spec.describe(self.count(data)), *notes])}"
+        return f"{source.origin}: {'; '.join([self.spec.describe(self.count(data)), *notes])}"
 
     @property
     def takes_record(self) -> bool:
@@ -199,9 +198,8 @@ class Dataset:
         self._check_batch_size(batch_size, size)
         if self.spec.classes and source.balanced is not None:
             chosen = np.zeros([balanced_size(size or 0)], np.int64)
-        is_endless = source.draw is not None or source.stream is not None
         return Examples(
-            source, self.settings, devices=self._devices, chosen=chosen, unread=not is_endless
+            source, self.settings, devices=self._devices, chosen=chosen, unread=source.is_numbered
         )
 
     @property
@@ -294,7 +292,7 @@ class Dataset:
                 f"{source.origin} has no conditions, which the run needs",
                 "give data with conditions",
             )
-        if not spec.classes or source.draw is not None or source.stream is not None:
+        if not spec.classes or not source.is_numbered:
             return
         if source.labels is None:
             raise UserError(

@@ -177,13 +177,13 @@ class Examples:
         self.format = ExampleFormat.of(source, settings)
         self.size = source.size if chosen is None else len(chosen)
         self._seed, self._is_remote = settings.seed, devices.on_remote_tpu
-        is_numbered = source.draw is None and source.stream is None
-        self.held = is_numbered and is_held((source.size or 0) * self.format.example_bytes, devices)
+        size = (source.size or 0) * self.format.example_bytes
+        self.held = source.is_numbered and is_held(size, devices)
         # `Source.count` checked where pictures will be; rows of a table are always on this machine.
         is_later = unread and source.read is None and source.spec.table is None
         if devices.on_remote_tpu and not (self.held or source.spans or source.draw or is_later):
             raise unreadable_stream(source.origin, devices)
-        self.labels = self._labels(labels) if is_numbered and not unread else None
+        self.labels = self._labels(labels) if source.is_numbered and not unread else None
         self._stored: tuple[tf.Tensor, tf.Tensor] | None = None
         if self.held and not unread:
             stored, spec = _load(source), self.format.label_spec()
@@ -217,7 +217,7 @@ class Examples:
     def available(self, count: int) -> int:
         """Returns the number of different examples, or `count` if there are more."""
         stream = self.source.stream
-        if self.size is None and stream is not None and not is_endless(stream):
+        if stream is not None and stream.cardinality() == tf.data.UNKNOWN_CARDINALITY:
             # The length of a generator is only known at its end.
             return int(stream.take(count).reduce(np.int64(0), lambda number, *_: number + 1))
         return count if self.size is None else min(count, self.size)
@@ -345,14 +345,8 @@ def _load(source: Source) -> np.ndarray:
     examples = np.empty([source.size, *shape], source.dtype)
     step = max(1, _LOADED_BYTES // max(1, examples[:1].nbytes))
     for first in range(0, source.size, step):
-        indices = np.arange(first, min(first + step, source.size))
-        examples[first : first + step] = source.read(indices)
+        examples[first : first + step] = source.read(slice(first, first + step))
     return examples
-
-
-def is_endless(dataset: tf.data.Dataset) -> bool:
-    """Returns True if a dataset has no end, or its length is known."""
-    return bool(dataset.cardinality() != tf.data.UNKNOWN_CARDINALITY)
 
 
 def epoch_order(seed: int, epoch: tf.Tensor, size: int) -> tf.Tensor:

@@ -46,7 +46,7 @@ class Source:
         conditions also for an unconditional run.
       dtype: The dtype in which examples are stored: uint8 or uint16 for levels, else float32.
       size: The number of examples; None if they are endless, or not yet decoded.
-      read: (indices `[B]`) -> stored examples `[B, *shape]`. It may be called by several threads.
+      read: (indices `[B]` or a slice) -> stored examples `[B, *shape]`. Threads may share it.
       labels: `[size]` the numbers of classes, or NO_LABEL; or standardized conditions `[size, K]`.
         None without labels.
       draw: (first position, count) -> stored examples and labels, both tensors.
@@ -74,7 +74,7 @@ class Source:
     spec: DataSpec
     dtype: Any
     size: int | None = None
-    read: Callable[[np.ndarray], np.ndarray] | None = None
+    read: Callable[[np.ndarray | slice], np.ndarray] | None = None
     labels: np.ndarray | None = None
     draw: Callable[[tf.Tensor, int], tuple[tf.Tensor, tf.Tensor]] | None = None
     stream: tf.data.Dataset | None = None
@@ -89,6 +89,11 @@ class Source:
     square_side: int | None = None
     balanced: Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]] | None = None
     columns: Any = None
+
+    @property
+    def is_numbered(self) -> bool:
+        """Is False for examples that are computed or streamed, which have no indices."""
+        return self.draw is None and self.stream is None
 
 
 def is_held_out(size: int, share: float | None) -> np.ndarray:

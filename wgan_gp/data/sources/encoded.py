@@ -13,7 +13,6 @@ import numpy as np
 from ...config import DataSettings
 from ...errors import naming
 
-NO_LABEL = -1  # the label of an example whose class is unknown, if there are classes
 _Given = TypeVar("_Given")
 _Result = TypeVar("_Result")
 

@@ -16,12 +16,12 @@ from ...errors import UserError, reason
 from ...run_directory.files import local_path
 from ...run_directory.json_files import digest
 from ..feed import without_autotune
-from ..source import Source
+from ..source import NO_LABEL, Source
 from ..spec import DataSpec
 from ..store.opening import slow
 from . import decode as pictures
 from .downloads import limit_downloads
-from .encoded import NO_LABEL, Encoded, Item
+from .encoded import Encoded, Item
 from .listing import check_path, fingerprint_of, reading
 from .shapes import MAX_DEFAULT_SIDE, Form, default_square, make_form
 

@@ -37,56 +37,38 @@ def slow(
         one, because all files would be read to find them.
     """
     record = find_record(encoded, cache_folder(settings.data_cache)) if use_record else None
-    names = encoded.class_names if record is None else record.class_names
-    spec = DataSpec(
-        tuple(encoded.shape),
-        len(names or ()),
-        class_names=names or None,
-        pixels=Pixels(16 if encoded.dtype.itemsize > 1 else 8, settings.dequantization),
-    )
-
-    def held_out(spec: DataSpec) -> Source | None:
-        split = encoded.held_out_split  # known after it was prepared
-        return None if split is None else slow(encoded.of_split(split), settings, spec)
-
-    source = Source(
-        encoded.origin,
-        spec,
-        encoded.dtype,
-        identity=encoded.fingerprint,
-        held_out=held_out,
-        resizable=True,
-        square_side=encoded.square_side,
-    )
+    own = (encoded.class_names if record is None else record.class_names) or None
     known = None if record is None else record.read
-    numbered = like is not None and like.classes and names
-    return _with_classes(
-        source, encoded, settings, known, like.class_names if numbered and like else names or None
-    )
 
+    def of(like: DataSpec | None) -> Source:
+        names = like.class_names if like is not None and like.classes and own else own
+        spec = DataSpec(
+            tuple(encoded.shape),
+            len(names or ()),
+            class_names=names,
+            pixels=Pixels(16 if encoded.dtype.itemsize > 1 else 8, settings.dequantization),
+        )
+        source = Source(
+            encoded.origin,
+            spec,
+            encoded.dtype,
+            identity=encoded.fingerprint,
+            like=of,
+            held_out=held_out,
+            resizable=True,
+            square_side=encoded.square_side,
+        )
+        return dataclasses.replace(
+            source,
+            count=functools.partial(_count, encoded, source, settings, known),
+            decode=functools.partial(_decode, encoded, source, settings, known),
+        )
 
-def _with_classes(
-    source: Source,
-    encoded: Encoded,
-    settings: DataSettings,
-    known: int | None,
-    names: tuple[str, ...] | None,
-) -> Source:
-    """Returns the source whose classes have the numbers of these names."""
+    def held_out(like: DataSpec) -> Source | None:
+        split = encoded.held_out_split  # known after it was prepared
+        return None if split is None else slow(encoded.of_split(split), settings, like)
 
-    def like(spec: DataSpec) -> Source:
-        other = spec.class_names if spec.classes and names else names
-        return _with_classes(source, encoded, settings, known, other)
-
-    named = dataclasses.replace(
-        source, spec=dataclasses.replace(source.spec, classes=len(names or ()), class_names=names)
-    )
-    return dataclasses.replace(
-        named,
-        like=like,
-        count=functools.partial(_count, encoded, named, settings, known),
-        decode=functools.partial(_decode, encoded, named, settings, known),
-    )
+    return of(like)
 
 
 def _count(

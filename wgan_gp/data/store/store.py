@@ -23,8 +23,8 @@ import tensorflow as tf
 from ...errors import UserError
 from ...run_directory.files import local_path
 from ...run_directory.json_files import digest, read_dataclass, write_object
-from ..source import Span
-from ..sources.encoded import NO_LABEL, Encoded
+from ..source import NO_LABEL, Span
+from ..sources.encoded import Encoded
 from ..sources.npy import Rows, Shards, chunks, open_npy, read_header
 
 SHARD_BYTES = 2**25  # two files are in memory at a time, with TensorFlow in less than 1 GB
