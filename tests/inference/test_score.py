@@ -159,18 +159,32 @@ def test_a_result_scores_in_the_units_of_the_data(tmp_path):
     array = np.random.default_rng(0).integers(1000, 1100, (40, 3)).astype(np.int16)
     settings = {**TINY, "dataset": "python", "train_steps": 2, "sample_interval": 0}
     config = wgan_gp.Config(**settings, model_dir=f"{tmp_path}/run", scaling="minmax")
-    frame = pd.DataFrame(array.astype(float), columns=["a", "b", "c"])
-    result = wgan_gp.train(config, data=frame)
-    scores, distances = result.score(frame[["c", "a", "b"]], distances=True)
+    result = wgan_gp.train(config, data=array)
+    scores, distances = result.score(array, distances=True)
     assert scores.shape == distances.shape == (40,) and distances.min() >= 0
-    normalized = result.run.dataset.spec.scaling.normalize(tf.constant(frame.to_numpy()))
+    low, high = array.min(axis=0).astype(float), array.max(axis=0).astype(float)
+    # Integers are the middles of intervals of length 1.
+    normalized = tf.constant(2 * (array - low + 0.5) / (high - low + 1) - 1, tf.float32)
     np.testing.assert_allclose(scores, result.critic(normalized)[:, 0], atol=1e-5)
     loaded = wgan_gp.load(result.export())
-    np.testing.assert_allclose(loaded.score(frame.to_numpy()), scores, atol=1e-5)
-    with pytest.raises(UserError, match="examples lack the column b"):
-        loaded.score(frame[["a", "c"]])
+    np.testing.assert_allclose(loaded.score(array), scores, atol=1e-5)
     with pytest.raises(UserError, match="NaN, infinity, or values that are too far"):
         loaded.score(np.full([2, 3], np.nan))
+
+
+@pytest.mark.slow
+def test_a_result_scores_the_rows_of_a_table(tmp_path):
+    values = np.random.default_rng(0).integers(1000, 1100, (40, 3))
+    frame = pd.DataFrame(values, columns=["a", "b", "c"])
+    settings = {**TINY, "dataset": "python", "train_steps": 2, "sample_interval": 0}
+    result = wgan_gp.train(wgan_gp.Config(**settings, model_dir=f"{tmp_path}/run"), data=frame)
+    scores = result.score(frame[["c", "a", "b"]])
+    assert scores.shape == (40,) and scores.std() > 0
+    loaded = wgan_gp.load(result.export())
+    np.testing.assert_allclose(loaded.score(frame), scores, atol=1e-5)
+    np.testing.assert_allclose(loaded.score(frame[::-1]), scores[::-1], atol=1e-5)
+    with pytest.raises(UserError, match="lacks the column 'b'"):
+        loaded.score(frame[["a", "c"]])
 
 
 @pytest.mark.slow
