@@ -450,7 +450,7 @@ def test_arrays_in_fortran_order_have_the_same_examples(tmp_path, folder):
     """A table of pandas is usually saved in this order."""
     array = RANDOM.normal(size=(9, 4, 2))
     path = save(f"{folder.format(tmp_path)}/x.npy", np.asfortranarray(array))
-    rows = open_arrays(path, "--data_dir=x")["examples"]
+    rows = open_arrays(path, "--data_dir=x").examples
     np.testing.assert_array_equal(rows[2:5], array[2:5])
     np.testing.assert_array_equal(rows[np.array([7, 0])], array[[7, 0]])
 

@@ -21,7 +21,6 @@ from wgan_gp.config import Config
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.pipeline_errors import user_error_of
 from wgan_gp.data.sources.array_files import open_arrays
-from wgan_gp.data.sources.arrays import ArrayData
 from wgan_gp.data.sources.labels import number_labels, numbered_like
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import Examples
@@ -33,7 +32,7 @@ TINY = "--model=mlp --model_width=4 --train_steps=2 --steps_per_loop=2 --batch_s
 
 
 def read(path):
-    return ArrayData(**open_arrays(str(path), f"--data_dir={path}"))
+    return open_arrays(str(path), f"--data_dir={path}")
 
 
 @settings(max_examples=30, deadline=None)

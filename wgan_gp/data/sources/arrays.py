@@ -23,7 +23,7 @@ from ..scaling.whitening import MAX_VALUES, Covariance
 from ..source import Source, is_held_out
 from ..spec import DataSpec, count_of
 from . import table
-from .array_files import open_arrays
+from .array_files import ArrayData, open_arrays
 from .labels import numbered_like
 from .listing import check_path
 from .npy import Rows, chunks
@@ -42,31 +42,6 @@ _MOST_RATIO = 30
 _FEWEST_PIXELS = 8
 
 
-class ArrayData(NamedTuple):
-    """Arrays in memory or in files.
-
-    Attributes:
-      examples: `[N, ...]`.
-      labels: `[N]` integers, the numbers of the classes of the examples, or None.
-      class_names: The names of the classes; None without labels.
-      conditions: `[N, K]`, or None.
-      names: The names of the features, or None.
-    """
-
-    examples: Rows
-    labels: np.ndarray | None = None
-    class_names: tuple[str, ...] | None = None
-    conditions: np.ndarray | None = None
-    names: tuple[str, ...] | None = None
-
-    def names_of(self, selected: np.ndarray) -> str:
-        """Returns the names of the selected features `[F]` bool, in words."""
-        kind = "feature" if len(self.examples.shape) == 2 else "channel"
-        found = [self.names[i] if self.names else f"{kind} {i}" for i in np.flatnonzero(selected)]
-        more = f" and {len(found) - 5} more" if len(found) > 5 else ""
-        return ", ".join(found[:5]) + more
-
-
 def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None) -> Source:
     """Finds the arrays or the table of `flag`, --data_dir or --test_data_dir; see `source_of`."""
     path = settings.data_dir
@@ -80,7 +55,7 @@ def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None)
     if is_table(path):
         return table.find_source(path, origin, settings, like)
     refuse_columns(origin, settings)
-    return source_of(ArrayData(**open_arrays(path, origin)), settings, origin, like)
+    return source_of(open_arrays(path, origin), settings, origin, like)
 
 
 def source_of(
@@ -140,7 +115,8 @@ def _source_of(
     example_shape = (*rows.shape[1:-1], len(scaling.used))
     if like is None:
         check_flags(origin, example_shape, settings)
-    names, labels, conditions = data.class_names, data.labels, None
+    names = None if data.class_names is None else tuple(data.class_names)
+    labels, conditions = data.labels, None
     if labels is not None and like is not None and like.classes:
         labels = numbered_like(like.class_names or (), labels, names or (), origin)
         names = like.class_names

@@ -99,10 +99,11 @@ def read_header(file: Any) -> Header:
 def open_npy(path: str, origin: str) -> Rows:
     """Returns the rows of a .npy file, which are not read yet.
 
-    A remote file in Fortran order is read whole, because its examples are not ranges of the file.
+    A file in Fortran order is read whole, because its examples are not ranges of the file.
 
     Raises:
-      UserError: If it is not a complete .npy file.
+      UserError: If it is not a complete .npy file, or has to be read whole and is larger than the
+        memory of this machine.
     """
     local = local_path(path)
     if local is not None and not os.path.isfile(local):  # opening a pipe would wait
@@ -110,6 +111,9 @@ def open_npy(path: str, origin: str) -> Rows:
     with reporting_damage(path, origin), tf.io.gfile.GFile(path, "rb") as file:
         header = read_header(file)
         length = file.size()
+        if header.is_fortran and length >= header.begin + header.bytes:
+            check_memory(header.bytes, naming_file(path, origin))
+            return read_array(file, header)
     if not header.shape:
         raise UserError(f"{naming_file(path, origin)} contains a single number", REMEDY)
     if length < header.begin + header.bytes:
@@ -118,10 +122,7 @@ def open_npy(path: str, origin: str) -> Rows:
             f"{header.begin + header.bytes}",
             "write it again",
         )
-    rows = NpyRows(path, header, origin)
-    if local is None and header.is_fortran:
-        return rows[:]
-    return rows
+    return NpyRows(path, header, origin)
 
 
 class NpyRows:
@@ -144,12 +145,14 @@ class NpyRows:
             self._stamp = _stamp(file)
 
     def __getitem__(self, indices: Any) -> np.ndarray:
-        if isinstance(indices, slice):
-            first, last, _ = indices.indices(self.shape[0])
-            with self._unchanged() as file:
-                return self._read(file, first, max(0, last - first))
-        rows = _empty((len(indices), *self.shape[1:]), self.dtype)
-        self.read_into(rows, np.arange(len(indices)), np.asarray(indices))
+        if not isinstance(indices, slice):
+            rows = _empty((len(indices), *self.shape[1:]), self.dtype)
+            self.read_into(rows, np.arange(len(indices)), np.asarray(indices))
+            return rows
+        first, last, _ = indices.indices(self.shape[0])
+        rows = _empty((max(0, last - first), *self.shape[1:]), self.dtype)
+        with self._unchanged() as file:
+            self._fill(file, _bytes_of(rows), first * self._row_bytes)
         return rows
 
     def read_into(self, rows: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
@@ -157,54 +160,38 @@ class NpyRows:
 
         Indices in increasing order are read fastest.
         """
-        if local_path(self._path) is not None and not self._header.is_fortran:
-            self._read_rows(rows, places, indices)
-            return
-        workers = 1 if local_path(self._path) is not None else _PARALLEL_READS
+        size, target = self._row_bytes, _bytes_of(rows)
+        begins, positions = (places * size).tolist(), (indices * size).tolist()
 
-        def read_part(part: int) -> None:
+        def read_part(part: slice) -> None:
             with self._unchanged() as file:
-                for place, index in zip(places[part::workers], indices[part::workers], strict=True):
-                    rows[place] = self._read(file, int(index), 1)[0]
+                for begin, position in zip(begins[part], positions[part], strict=True):
+                    self._fill(file, target[begin : begin + size], position)
 
-        if workers == 1:
-            read_part(0)
-        else:
-            with ThreadPoolExecutor(workers) as pool:
-                list(pool.map(read_part, range(workers)))
-
-    def _read_rows(self, rows: np.ndarray, places: np.ndarray, indices: np.ndarray) -> None:
-        """Reads rows of a local file, each with one call of the operating system."""
-        size = self._row_bytes
-        if not size:
+        if local_path(self._path) is not None:
+            read_part(slice(None))
             return
-        target = rows.reshape(-1).view(np.uint8).data
-        begins = (places * size).tolist()
-        positions = (indices * size + self._header.begin).tolist()
-        with self._unchanged() as file:
-            handle = file.fileno()
-            for begin, position in zip(begins, positions, strict=True):
-                if os.preadv(handle, [target[begin : begin + size]], position) != size:
-                    raise self._changed()
+        with ThreadPoolExecutor(_PARALLEL_READS) as pool:
+            list(
+                pool.map(
+                    read_part, [slice(i, None, _PARALLEL_READS) for i in range(_PARALLEL_READS)]
+                )
+            )
 
-    def _read(self, file: Any, first: int, count: int) -> np.ndarray:
-        shape, size = self.shape[1:], self.dtype.itemsize
-        if not self._header.is_fortran:
-            content = self._read_at(file, first * self._row_bytes, count * self._row_bytes)
-            return np.frombuffer(content, self.dtype).reshape(count, *shape)
-        columns = [
-            self._read_at(file, (column * self.shape[0] + first) * size, count * size)
-            for column in range(math.prod(shape))
-        ]
-        rows = np.frombuffer(b"".join(columns), self.dtype).reshape(len(columns), count).T
-        return rows.reshape(count, *shape, order="F")
-
-    def _read_at(self, file: Any, place: int, size: int) -> bytes:
-        file.seek(self._header.begin + place)
-        content = file.read(size)
-        if len(content) != size:
-            raise self._changed()
-        return content
+    def _fill(self, file: Any, target: memoryview, position: int) -> None:
+        """Reads the bytes from a position of the numbers on into a part of an array."""
+        position += self._header.begin
+        while target:
+            if isinstance(file, tf.io.gfile.GFile):
+                file.seek(position)
+                content = file.read(len(target))
+                count = len(content)
+                target[:count] = content
+            else:
+                count = os.preadv(file.fileno(), [target], position)
+            if not count:
+                raise self._changed()
+            target, position = target[count:], position + count
 
     def _open(self) -> Any:
         local = local_path(self._path)
@@ -310,6 +297,17 @@ def unreadable(path: str, origin: str, error: Exception) -> UserError:
     )
 
 
+def read_array(file: Any, header: Header) -> np.ndarray:
+    """Returns the array whose numbers follow in a file."""
+    flat = np.frombuffer(file.read(header.bytes), header.dtype)
+    return flat.reshape(header.shape[::-1]).T if header.is_fortran else flat.reshape(header.shape)
+
+
+def _bytes_of(array: np.ndarray) -> memoryview:
+    """Returns the memory of an array."""
+    return array.reshape(-1).view(np.uint8).data
+
+
 def _empty(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
     """Returns an array for examples, which TensorFlow takes without a copy if it is aligned."""
     size = math.prod(shape) * dtype.itemsize
@@ -324,3 +322,17 @@ def _stamp(file: BinaryIO) -> tuple[int, ...] | None:
         return None
     status = os.fstat(file.fileno())
     return status.st_size, status.st_mtime_ns
+
+
+def check_memory(size: int, origin: str) -> None:
+    """Raises UserError if this machine has less memory than a size in bytes."""
+    try:
+        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):  # not on Windows
+        memory = 2**36
+    if size > memory:
+        raise UserError(
+            f"{origin} declares arrays of {size / 1e9:,.0f} GB, but this machine has "
+            f"{memory / 1e9:,.0f} GB of memory",
+            "save the examples as .npy files in C order in a folder, which are read as needed",
+        )

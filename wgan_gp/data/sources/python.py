@@ -29,8 +29,8 @@ from ..scaling.pixels import Pixels
 from ..source import Source
 from ..spec import DataSpec, names_of_numbers
 from . import table
-from .array_files import check_conditions, checked
-from .arrays import ArrayData, check_flags, looks_like_pictures, source_of
+from .array_files import ArrayData, check_conditions, checked
+from .arrays import check_flags, looks_like_pictures, source_of
 from .labels import LABEL_NAMES, are_integers, is_one_hot, number_labels
 
 if TYPE_CHECKING:
@@ -193,11 +193,11 @@ def _arrays(examples: Any, targets: Any = None, *, kind: str | None, flag: str) 
     if array.ndim == 3 and looks_like_pictures(array.shape):
         array = array[..., None]
     if targets is None:
-        return ArrayData(**checked(flag, array))
+        return checked(flag, ArrayData(array))
     values = as_array(targets, flag)
     if kind == "conditions" or (kind is None and _are_conditions(values)):
-        return ArrayData(**checked(flag, array, conditions=values))
-    found = ArrayData(**checked(flag, array, np.zeros([len(values)])))  # its length
+        return checked(flag, ArrayData(array, conditions=values))
+    found = checked(flag, ArrayData(array, np.zeros([len(values)])))  # its length
     if kind is None and values.size == len(values) and values.dtype.kind == "f":
         logging.warning(
             f"{flag}: the real numbers of the second array are integers, so they are classes; a "
