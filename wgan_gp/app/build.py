@@ -20,7 +20,7 @@ from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices
 from ..runtime.tpu_machine import installed_versions
-from ..training.augmentation import Augmentation, AugmentedObjective
+from ..training.augmentation import Augmentation
 from ..training.loop import ReduceOverReplicas, TrainLoop, make_device_loop, make_host_loop
 from ..training.networks import UserNetwork
 from ..training.objective import Objective, generator_needs_real
@@ -286,9 +286,9 @@ def make_step(
         raise missing_optimizers()
     objective = make_objective(config, library, every_step=every_step)
     _check_pairs(objective, config, spec)
+    augmentation = None
     if config.augment != "none":
         augmentation = Augmentation(config.transformations, state.augment_probability)
-        objective = AugmentedObjective(objective, augmentation)
     conditions = spec.draw_labels(is_balanced=True)
     if spec.conditions is not None:
         conditions = spec.conditions.table
@@ -302,6 +302,7 @@ def make_step(
         classes=spec.classes,
         critic_takes_labels=config.critic_takes_labels,
         conditions=conditions,
+        augmentation=augmentation,
     )
 
 

@@ -1,4 +1,4 @@
-"""Random transformations of the examples that the critic sees, and an objective that uses them.
+"""Random transformations of the examples that the critic sees (--augment).
 
 The transformations are those of DiffAugment (Zhao et al. 2020, arXiv:2006.10738, section 3.3 and
 the authors' code): color, translation and cutout, for images `[H, W, C]` with any number of
@@ -11,12 +11,10 @@ rather than gathered, so that gradients of any order are dense and exact on ever
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import tensorflow as tf
-
-from .objective import ChangedObjective, Objective, Terms
 
 MAX_SHIFT = 1 / 8  # of each side
 CUTOUT = 1 / 2  # of each side
@@ -47,6 +45,9 @@ class Parameters(NamedTuple):
 class Augmentation:
     """Random transformations of examples.
 
+    Example i of all batches is transformed alike, and so is every point between a real and a fake
+    example.
+
     Attributes:
       policy: The transformations, some of "color", "translation" and "cutout".
       probability: A scalar variable, the probability of each transformation of an example. None
@@ -71,39 +72,6 @@ class Augmentation:
             None if probability is None else tf.convert_to_tensor(probability),
         )
         return [transform(examples, parameters) for examples in batches]
-
-
-@dataclasses.dataclass(frozen=True)
-class AugmentedObjective(ChangedObjective):
-    """An objective whose critic sees transformed examples only (--augment).
-
-    Example i of all batches is transformed alike, and so is every point between a real and a fake
-    example.
-
-    Attributes:
-      augmentation: The transformations.
-    """
-
-    augmentation: Augmentation
-
-    draws = DRAWS
-
-    def critic_terms(
-        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **inputs: Any
-    ) -> Terms:
-        real, fake = self.augmentation(inputs.pop("draws"), real, fake)
-        return self.objective.critic_terms(critic, real, fake, **inputs)
-
-    def generator_terms(self, critic: Callable, fake: tf.Tensor, **inputs: Any) -> Terms:
-        real = [inputs["real"]] if "real" in inputs else []
-        fake, *real = self.augmentation(inputs.pop("draws"), fake, *real)
-        inputs |= dict(zip(["real"], real, strict=False))
-        return self.objective.generator_terms(critic, fake, **inputs)
-
-
-def without_transformation(objective: Objective) -> Objective:
-    """Returns the objective for a critic that sees the examples as they are."""
-    return objective.objective if isinstance(objective, AugmentedObjective) else objective
 
 
 def parameters_from(

@@ -1,8 +1,7 @@
-"""The interface of training objectives, and of objectives that change another one."""
+"""The interface of training objectives."""
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
@@ -70,48 +69,6 @@ class Objective(Protocol):
         """Enforces constraints on the critic's weights, in place, after each update."""
 
 
-@dataclasses.dataclass(frozen=True)
-class ChangedObjective:
-    """The base class of objectives that change another one, to which they leave all the rest.
-
-    Attributes:
-      objective: The objective that is changed.
-    """
-
-    objective: Objective
-
-    @property
-    def critic_term_names(self) -> tuple[str, ...]:
-        return tuple(self.objective.critic_term_names)
-
-    @property
-    def generator_term_names(self) -> tuple[str, ...]:
-        return tuple(self.objective.generator_term_names)
-
-    @property
-    def critic_term_intervals(self) -> Mapping[str, int]:
-        return critic_term_intervals(self.objective)
-
-    @property
-    def generator_needs_real(self) -> bool:
-        return generator_needs_real(self.objective)
-
-    @property
-    def draws(self) -> int:
-        return draws_of(self.objective)
-
-    def critic_terms(
-        self, critic: Callable, real: tf.Tensor, fake: tf.Tensor, **inputs: Any
-    ) -> Terms:
-        return self.objective.critic_terms(critic, real, fake, **inputs)
-
-    def generator_terms(self, critic: Callable, fake: tf.Tensor, **inputs: Any) -> Terms:
-        return self.objective.generator_terms(critic, fake, **inputs)
-
-    def constrain(self, weights: Sequence[tf.Variable]) -> None:
-        self.objective.constrain(weights)
-
-
 def generator_needs_real(objective: Objective) -> bool:
     """Returns whether the terms of a generator step depend on real examples."""
     return bool(getattr(objective, "generator_needs_real", False))
@@ -120,11 +77,6 @@ def generator_needs_real(objective: Objective) -> bool:
 def critic_term_intervals(objective: Objective) -> Mapping[str, int]:
     """Returns the intervals of the critic terms that not every step computes; see `Objective`."""
     return getattr(objective, "critic_term_intervals", {})
-
-
-def draws_of(objective: Objective) -> int:
-    """Returns the number of random numbers that an objective needs for each example."""
-    return getattr(objective, "draws", 0)
 
 
 def tags_of(terms: Any) -> list[str]:

@@ -13,11 +13,11 @@ import tensorflow as tf
 
 from ..runtime.functions import function_on
 from ..runtime.randomness import RngStream
-from .augmentation import without_transformation
 from .objective import Terms
 from .step import ReplicaStep
 
 EXAMPLES = 256  # rounded down to whole batches, but at least one batch
+_DRAWS = 4  # of a batch; one is not used
 
 
 @dataclasses.dataclass(frozen=True)
@@ -162,10 +162,10 @@ def diagnose_critic(
       The critic terms, each `[batch_size / replicas]`, by name; and the samples for which they
       were computed.
     """
-    step = dataclasses.replace(step, objective=without_transformation(step.objective))
-    draws = ("latents", "alpha", "noise", "draws")
+    step = dataclasses.replace(step, augmentation=None)
     keys = {
-        name: (RngStream.PROBE, len(draws) * number + index) for index, name in enumerate(draws)
+        name: (RngStream.PROBE, _DRAWS * number + index)
+        for index, name in enumerate(("latents", "alpha", "noise"))
     }
     latents, noise = step.critic_noise(real, **keys)
     fake = step.generator(labels, training=False)(latents)

@@ -18,8 +18,9 @@ from ..config import OptimizationSettings
 from ..errors import UserError
 from ..runtime.randomness import RngStream, normal, uniform
 from .accumulation import sum_over_micro_batches
+from .augmentation import DRAWS, Augmentation
 from .networks import bind_labels, regularized_weights, update_ema
-from .objective import Objective, Terms, draws_of, generator_needs_real
+from .objective import Objective, Terms, generator_needs_real
 from .optimizer import dense, nan_unless_finite
 from .schedules import ema_decay
 from .state import TrainState
@@ -60,6 +61,7 @@ class ReplicaStep:
       critic_takes_labels: Whether the critic takes labels or conditions too.
       conditions: The standardized conditions of the data, `[M, K]` float32, from which the
         generator step draws, or the labels, `[M]` int32; None for labels of equal probability.
+      augmentation: The transformations of what the critic sees; None without them.
     """
 
     state: TrainState
@@ -71,6 +73,7 @@ class ReplicaStep:
     classes: int = 0
     critic_takes_labels: bool = False
     conditions: np.ndarray | None = None
+    augmentation: Augmentation | None = None
 
     def critic_step(
         self, real: tf.Tensor, labels: tf.Tensor, update: tf.Tensor, rollbacks: tf.Tensor | int = 0
@@ -105,10 +108,16 @@ class ReplicaStep:
         fake = self.generator(labels, training=True)(latents)
 
         def differentiate(
-            real: tf.Tensor, fake: tf.Tensor, labels: tf.Tensor, **noise: tf.Tensor
+            real: tf.Tensor,
+            fake: tf.Tensor,
+            labels: tf.Tensor,
+            draws: tf.Tensor | None = None,
+            **noise: tf.Tensor,
         ) -> Gradients:
             critic = self.critic(labels, training=True)
             with tf.GradientTape() as tape:
+                if self.augmentation is not None:
+                    real, fake = self.augmentation(draws, real, fake)
                 # The penalty differentiates the critic with a tape of its own.
                 terms = self.objective.critic_terms(
                     critic, real, fake, labels=labels, step=update, **noise
@@ -165,14 +174,22 @@ class ReplicaStep:
         else:
             positions = draw(uniform, RngStream.GENERATOR_LABELS, 1)[:, 0]
             inputs["labels"] = self._labels_at(positions)
-        if size := draws_of(self.objective):
-            inputs["draws"] = draw(uniform, RngStream.GENERATOR_AUGMENTATION, size)
+        if self.augmentation is not None:
+            inputs["draws"] = draw(uniform, RngStream.GENERATOR_AUGMENTATION, DRAWS)
 
-        def differentiate(latents: tf.Tensor, labels: tf.Tensor, **inputs: tf.Tensor) -> Gradients:
+        def differentiate(
+            latents: tf.Tensor,
+            labels: tf.Tensor,
+            draws: tf.Tensor | None = None,
+            **real: tf.Tensor,
+        ) -> Gradients:
             critic = self.critic(labels, training=True)
             with tf.GradientTape() as tape:
                 fake = self.generator(labels, training=True)(latents)
-                terms = self.objective.generator_terms(critic, fake, labels=labels, **inputs)
+                if self.augmentation is not None:
+                    fake, *transformed = self.augmentation(draws, fake, *real.values())
+                    real = dict(zip(real, transformed, strict=True))
+                terms = self.objective.generator_terms(critic, fake, labels=labels, **real)
                 shares = self._shares(
                     terms, self.objective.generator_term_names, batch_size, state.generator
                 )
@@ -229,9 +246,9 @@ class ReplicaStep:
           **draws: The stream and the index of the draw of "latents", "alpha", "noise" and "draws".
 
         Returns:
-          Latents `[B, latent_size]`, and the random inputs of the critic's terms by name; see
-          `Objective`. A penalty uses at most one of alpha and noise; unused values are pruned from
-          the graph.
+          Latents `[B, latent_size]`, and the random inputs of the critic's terms by name, see
+          `Objective`, with the "draws" of the augmentation if there is one. A penalty uses at most
+          one of alpha and noise; unused values are pruned from the graph.
         """
         settings = self.optimization
 
@@ -246,8 +263,8 @@ class ReplicaStep:
             "alpha": draw(uniform, "alpha", 1)[:, 0],
             "noise": tf.reshape(noise, real.shape),
         }
-        if size := draws_of(self.objective):
-            inputs["draws"] = draw(uniform, "draws", size)
+        if self.augmentation is not None:
+            inputs["draws"] = draw(uniform, "draws", DRAWS)
         return latents, inputs
 
     def generator(self, labels: tf.Tensor, *, training: bool) -> Callable[[tf.Tensor], tf.Tensor]:
