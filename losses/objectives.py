@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 import numbers
 from collections.abc import Callable, Sequence
@@ -164,7 +165,9 @@ class GanObjective:
         norm, *penalties = lazy_regularization(
             self.penalty_interval,
             step,
-            lambda: self._norm_and_penalties(critic, real, fake, alpha, noise, after=scores),
+            functools.partial(
+                self._norm_and_penalties, critic, real, fake, alpha, noise, after=scores
+            ),
             like=[real_scores] * (1 + len(self.penalties)),
         )
         adversarial = ADVERSARIAL_LOSSES[self.adversarial_loss].critic(real_scores, fake_scores)

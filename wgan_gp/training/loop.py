@@ -114,21 +114,22 @@ def run_iterations(
     """
 
     def iteration(done: tf.Tensor, totals: Totals) -> tuple[tf.Tensor, Totals]:
-        def update(index: tf.Tensor | int, totals: Totals) -> tuple[Totals, Any]:
-            values, batch = critic_step(done * n_critic + index, totals)
-            return totals._replace(critic=_add(totals.critic, values)), batch
+        def update(index: tf.Tensor, totals: Totals) -> tuple[tf.Tensor, Totals]:
+            values, _ = critic_step(done * n_critic + index, totals)
+            return index + 1, totals._replace(critic=_add(totals.critic, values))
 
         # A batch cannot leave a while loop, so its critic step is after the loop.
         looped, batch = n_critic - 1 if generator_needs_real else n_critic, None
         if looped:
             _, totals = tf.while_loop(
                 lambda index, _: index < looped,
-                lambda index, totals: (index + 1, update(index, totals)[0]),
+                update,
                 (tf.constant(0, tf.int64), totals),
                 name=CRITIC_STEPS,
             )
         if generator_needs_real:
-            totals, batch = update(looped, totals)
+            values, batch = critic_step(done * n_critic + looped, totals)
+            totals = totals._replace(critic=_add(totals.critic, values))
         generator = _add(totals.generator, generator_step(done, batch))
         return done + 1, Totals(
             totals.critic,
