@@ -121,8 +121,8 @@ def make_row(topology: str, variant: str, report: dict[str, Any]) -> dict[str, A
         "": f"{topology}, {variant}",
         "critic, cycles per image": critic["estimated_cycles"] / report["per_replica_batch"],
         "generator": generator["estimated_cycles"] / report["per_replica_generator_batch"],
-        "matrix units": f"{critic['matrix_unit_utilisation']:.0%}, "
-        f"{generator['matrix_unit_utilisation']:.0%}",
+        "matrix units": f"{critic['matrix_unit_utilization']:.0%}, "
+        f"{generator['matrix_unit_utilization']:.0%}",
         "temporaries, MB": report["loop"]["temp_bytes"] / 1e6,
         "gradient all-reduces": f"{critic['gradient_all_reduce_count']}, "
         f"{generator['gradient_all_reduce_count']}",

@@ -36,7 +36,7 @@ from .penalties import (
     r1_penalty,
     r2_penalty,
     two_sided,
-    zero_centred,
+    zero_centered,
 )
 from .penalty_check import check_penalty
 from .reductions import (
@@ -81,5 +81,5 @@ __all__ = [
     "score",
     "two_sided",
     "weighted_global_mean",
-    "zero_centred",
+    "zero_centered",
 ]

@@ -3,7 +3,7 @@
     points                                    function
     interpolate(real, fake, alpha)            two_sided(norm, target)
     perturb(real, noise, scale)               one_sided(norm, target)
-    real, fake                                zero_centred(norm)
+    real, fake                                zero_centered(norm)
 
 A penalty is `function(gradient_norm(critic, points))`. The functions `*_penalty` are the
 combinations that have a name in the literature. WGAN-GP (Gulrajani et al. 2017, "Improved
@@ -169,7 +169,7 @@ def one_sided(norm: tf.Tensor, target: float = 1.0) -> tf.Tensor:
     return tf.square(tf.nn.relu(_norms(norm) - _not_negative("target", target)))
 
 
-def zero_centred(norm: tf.Tensor) -> tf.Tensor:
+def zero_centered(norm: tf.Tensor) -> tf.Tensor:
     """Computes norm^2, the zero-centered penalty.
 
     R1 and R2 apply it to the gradient at real and at fake examples (Mescheder et al. 2018,
@@ -254,7 +254,7 @@ def r1_penalty(critic: Critic, real: Examples) -> tf.Tensor:
     Raises:
       ValueError: If `real` is not floating-point, or `gradient_norm` raises it.
     """
-    return zero_centred(gradient_norm(critic, constant(as_examples(real, "real"))))
+    return zero_centered(gradient_norm(critic, constant(as_examples(real, "real"))))
 
 
 def r2_penalty(critic: Critic, fake: Examples) -> tf.Tensor:
@@ -263,7 +263,7 @@ def r2_penalty(critic: Critic, fake: Examples) -> tf.Tensor:
     Mescheder et al. 2018 (arXiv:1801.04406), equation 10, where its weight is gamma / 2.
     Arguments, result and errors are those of `r1_penalty`, for `fake` in place of `real`.
     """
-    return zero_centred(gradient_norm(critic, constant(as_examples(fake, "fake"))))
+    return zero_centered(gradient_norm(critic, constant(as_examples(fake, "fake"))))
 
 
 def dragan_penalty(
@@ -355,17 +355,17 @@ def _at_fake(real, fake, alpha, noise, scale):
     return fake
 
 
-def _zero_centred(norm, target):
-    return zero_centred(norm)
+def _zero_centered(norm, target):
+    return zero_centered(norm)
 
 
 # The values of GanObjective.penalty. Those with a function can be summed.
 PENALTIES = {
     "two_sided": Penalty(_interpolates, two_sided),
     "one_sided": Penalty(_interpolates, one_sided),
-    "zero_centred": Penalty(_interpolates, _zero_centred),
-    "r1": Penalty(_at_real, _zero_centred),
-    "r2": Penalty(_at_fake, _zero_centred),
+    "zero_centered": Penalty(_interpolates, _zero_centered),
+    "r1": Penalty(_at_real, _zero_centered),
+    "r2": Penalty(_at_fake, _zero_centered),
     "dragan": Penalty(_around_real, two_sided),
     "weight_clipping": Penalty(_interpolates, None),
     "none": Penalty(_interpolates, None),

@@ -32,7 +32,7 @@ class Linear(tf.keras.layers.Layer):
       filters: Number of units or output channels.
       kernel_initializer: Initializer of the kernel; the bias is initialized to 0.
       use_bias: Whether to add a bias.
-      bias_cancelled: Whether the layer is followed by batch or instance normalization, which
+      bias_canceled: Whether the layer is followed by batch or instance normalization, which
         subtracts the bias again. The gradient of the bias is then zero and is not computed: its
         rounding errors would be noise, and its sum over all pixels is expensive.
       spectral: Whether to divide the kernel by its largest singular value, see spectral.
@@ -44,7 +44,7 @@ class Linear(tf.keras.layers.Layer):
         *,
         kernel_initializer: str | tf.keras.initializers.Initializer = "glorot_uniform",
         use_bias: bool = True,
-        bias_cancelled: bool = False,
+        bias_canceled: bool = False,
         spectral: bool = False,
         **kwargs,
     ):
@@ -52,7 +52,7 @@ class Linear(tf.keras.layers.Layer):
         self.filters = filters
         self.kernel_initializer = kernel_initializer
         self.use_bias = use_bias
-        self.bias_cancelled = bias_cancelled
+        self.bias_canceled = bias_canceled
         self.spectral = spectral
 
     @property
@@ -89,7 +89,7 @@ class Linear(tf.keras.layers.Layer):
         if not self.use_bias:
             return outputs
         bias = tf.cast(tf.convert_to_tensor(self.bias), inputs.dtype)
-        return outputs + (_without_gradient(bias) if self.bias_cancelled else bias)
+        return outputs + (_without_gradient(bias) if self.bias_canceled else bias)
 
     def get_config(self) -> dict:
         initializer = tf.keras.initializers.get(self.kernel_initializer)
@@ -97,7 +97,7 @@ class Linear(tf.keras.layers.Layer):
             "filters": self.filters,
             "kernel_initializer": tf.keras.initializers.serialize(initializer),
             "use_bias": self.use_bias,
-            "bias_cancelled": self.bias_cancelled,
+            "bias_canceled": self.bias_canceled,
             "spectral": self.spectral,
         }
         return {**super().get_config(), **own}

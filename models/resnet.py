@@ -191,7 +191,7 @@ class _Block:
     ) -> Linear:
         options: dict[str, Any] = {
             "kernel_initializer": initializer,
-            "bias_cancelled": self.in_generator and self.design.generator_normalization == "batch",
+            "bias_canceled": self.in_generator and self.design.generator_normalization == "batch",
             "spectral": self.spectral,
             "dtype": self.design.precision,
             "name": name,

@@ -108,7 +108,7 @@ def critic(
         x = layer(
             design.model_width * 2**index,
             **window(sides),
-            bias_cancelled=index > 0 and design.critic_normalization == "instance",
+            bias_canceled=index > 0 and design.critic_normalization == "instance",
             spectral=design.critic_normalization == "spectral",
             dtype=design.precision,
             name=f"conv_{index + 1}",

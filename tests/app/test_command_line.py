@@ -81,7 +81,7 @@ def parse(*arguments):
         (["--train_steps"], "Missing value for flag --train_steps"),
         (
             ["--penalty=both"],
-            "--penalty=both is unknown — use one of two_sided, one_sided, zero_centred, r1, r2, "
+            "--penalty=both is unknown — use one of two_sided, one_sided, zero_centered, r1, r2, "
             "dragan, weight_clipping, none",
         ),
         (

@@ -98,7 +98,7 @@ def test_losses_of_half_precision_scores_are_float32(name, dtype, fake_dtype):
 
 @pytest.mark.parametrize(
     "function",
-    [losses.drift, losses.two_sided, losses.one_sided, losses.zero_centred],
+    [losses.drift, losses.two_sided, losses.one_sided, losses.zero_centered],
     ids=lambda function: function.__name__,
 )
 def test_functions_of_one_number_are_computed_in_float32(function):

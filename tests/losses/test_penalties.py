@@ -96,7 +96,7 @@ GRADIENT_PENALTIES = {
         BETWEEN,
         one_sided(1.0),
     ),
-    "zero_centred": (
+    "zero_centered": (
         lambda c, real, fake, alpha, _: losses.gradient_penalty(
             c, real, fake, alpha=alpha, target=0.0
         ),
@@ -308,7 +308,7 @@ def test_points_and_functions_can_be_combined():
     norm = losses.gradient_norm(linear_critic(3.0), images(1))
     np.testing.assert_allclose(losses.two_sided(norm), 4.0, rtol=1e-5)
     np.testing.assert_allclose(losses.one_sided(norm, 1.5), 2.25, rtol=1e-5)
-    np.testing.assert_allclose(losses.zero_centred(norm), 9.0, rtol=1e-5)
+    np.testing.assert_allclose(losses.zero_centered(norm), 9.0, rtol=1e-5)
 
 
 def test_the_gradient_of_a_patch_critic_is_that_of_its_mean_score(compute):

@@ -67,7 +67,7 @@ GENERATOR_LOSSES = {
 PENALTIES = {
     "two_sided": lambda norm: (norm - 1) ** 2,
     "one_sided": lambda norm: max(0, norm - 1) ** 2,
-    "zero_centred": lambda norm: norm**2,
+    "zero_centered": lambda norm: norm**2,
     "r1": lambda norm: norm**2,
     "r2": lambda norm: norm**2,
     "dragan": lambda norm: (norm - 1) ** 2,

@@ -147,7 +147,7 @@ def test_film_makes_samples_depend_on_labels_and_not_on_each_other():
         if isinstance(layer, FeatureModulation):
             layer.gamma.assign(1 + 0.3 * random(*layer.gamma.shape))
     assert not generator.non_trainable_variables  # no moments
-    assert not any(getattr(layer, "bias_cancelled", False) for layer in generator.layers)
+    assert not any(getattr(layer, "bias_canceled", False) for layer in generator.layers)
     latents = tf.repeat(random(1, LATENTS), 4, axis=0)
     labels = given("labels")
     samples = np.array(generator([latents, labels], training=True))

@@ -290,7 +290,7 @@ def test_fused_and_plain_networks_share_checkpoints(tmp_path):
 def test_canceled_biases_have_no_gradient_and_no_effect(size):
     """Tests biases that reach the last batch normalization directly or along shortcuts."""
     generator, _ = build(size)
-    canceled = [layer for layer in generator.layers if getattr(layer, "bias_cancelled", False)]
+    canceled = [layer for layer in generator.layers if getattr(layer, "bias_canceled", False)]
     assert len(canceled) == 9
     latents, target = random(8, 16), random(8, size, size, 3)
 
@@ -307,7 +307,7 @@ def test_canceled_biases_have_no_gradient_and_no_effect(size):
         layer.bias.assign(random(*layer.bias.shape))
     np.testing.assert_allclose(samples_and_gradients()[0], before, atol=1e-4)
     for layer in canceled:  # the gradient without the shortcut of zeros
-        layer.bias_cancelled = False
+        layer.bias_canceled = False
     computed = samples_and_gradients()[1]
     kernel = generator.get_layer("up_1_conv_1").kernel
     with tf.GradientTape() as tape:
@@ -318,7 +318,7 @@ def test_canceled_biases_have_no_gradient_and_no_effect(size):
 
 def test_without_batch_normalization_no_bias_is_canceled():
     generator, _ = build(generator_normalization="none")
-    assert not any(getattr(layer, "bias_cancelled", False) for layer in generator.layers)
+    assert not any(getattr(layer, "bias_canceled", False) for layer in generator.layers)
 
 
 def test_a_strided_1x1_convolution_drops_unused_pixels_first():

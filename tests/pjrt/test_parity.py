@@ -72,10 +72,10 @@ RUNS = {
             "accumulate": 2,
         },
     ),
-    "zero_centred,r2": (
+    "zero_centered,r2": (
         1,
         {
-            "penalty": "zero_centred,r2",
+            "penalty": "zero_centered,r2",
             "adversarial_loss": "relativistic",
             "conditioning": "projection",
             "accumulate": 2,
@@ -183,7 +183,7 @@ RUNS = {
     ),
 }
 FAST = ("schedules",)
-SENT = ("zero_centred,r2", "conv1d", "ada")  # whose examples the host sends
+SENT = ("zero_centered,r2", "conv1d", "ada")  # whose examples the host sends
 # bfloat16 has 8 bits, and XLA rounds other intermediate results than TensorFlow. In resnet's
 # generator, sums cancel: with --jit_compile=on, TensorFlow's XLA differs from jax's by 1e-5, too.
 TOLERANCES = {"bfloat16": 2e-2, "resnet": 1e-4}

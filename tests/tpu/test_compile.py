@@ -144,7 +144,7 @@ def test_estimates_are_deterministic_and_consistent(tmp_path, toy):
         seconds = program["estimated_cycles"] / core.clock
         assert program["estimated_seconds"] == pytest.approx(seconds)
         busy = program["flops"] / (seconds * core.peak_flops)
-        assert program["matrix_unit_utilisation"] == pytest.approx(busy)
+        assert program["matrix_unit_utilization"] == pytest.approx(busy)
         assert sum(program["cycles_by_layer"].values()) == program["estimated_cycles"]
         costs = [row["cycles"] for row in program["costliest"]]
         assert len(costs) == 10 and costs == sorted(costs, reverse=True)

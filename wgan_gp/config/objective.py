@@ -22,7 +22,7 @@ ADVERSARIAL_LOSSES = {
 GRADIENT_PENALTIES = {
     "two_sided": "WGAN-GP, between real and fake examples",
     "one_sided": "WGAN-LP, between real and fake examples",
-    "zero_centred": "0-GP, between real and fake examples",
+    "zero_centered": "0-GP, between real and fake examples",
     "r1": "on real examples",
     "r2": "on fake examples",
     "dragan": "DRAGAN, around real examples",

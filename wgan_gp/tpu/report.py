@@ -196,7 +196,7 @@ def _describe_steps(
             "cycles_per_example": cycles / examples,
             "loops": sum(name not in lengths for name, _ in part.loop_bodies()),
             "estimated_seconds": cycles / core.clock,
-            "matrix_unit_utilisation": flops / (cycles * core.flops_per_cycle),
+            "matrix_unit_utilization": flops / (cycles * core.flops_per_cycle),
             **_describe_all_reduces(
                 part, names, trained, {state.critic.name, state.generator.name}
             ),
@@ -288,7 +288,7 @@ _ROWS = (  # (title, key of a step, format)
     ("estimated cycles", "estimated_cycles", "{:,}".format),
     ("cycles per example", "cycles_per_example", "{:,.0f}".format),
     ("estimated time", "estimated_seconds", lambda value: f"{1e6 * value:,.1f} us"),
-    ("matrix unit utilization", "matrix_unit_utilisation", "{:.1%}".format),
+    ("matrix unit utilization", "matrix_unit_utilization", "{:.1%}".format),
     ("all-reduces", "all_reduce_count", str),
     ("all-reduced bytes", "all_reduce_bytes", "{:,}".format),
 )
