@@ -199,6 +199,14 @@ class Column:
         kind = np.int64 if isinstance(self.values[0], int) else np.float64
         return np.array(self.levels), np.array(self.values, kind)
 
+    def has_key(self, key: int | float) -> bool:
+        """Returns whether samples may have the key of a number, which is in no gap."""
+        levels, values = self._knots
+        after = int(np.searchsorted(values, key))
+        if after == len(values) or values[after] == key:
+            return after < len(values)
+        return after > 0 and bool(levels[after - 1] < levels[after])
+
     # Features
 
     def encode(self, series: pd.Series, flag: str, places: np.ndarray) -> np.ndarray:
