@@ -17,9 +17,10 @@ import wgan_gp
 from tests.helpers.runs import call_main
 from wgan_gp.config import DataSettings
 from wgan_gp.data import frames
-from wgan_gp.data.column_flags import find_use, flag_of
+from wgan_gp.data.column_kinds import flag_of
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.frames import plain_frame, read_frame, restore_types
+from wgan_gp.data.sources.table import find_use
 from wgan_gp.errors import UserError
 
 FRAME = pd.DataFrame(

@@ -22,14 +22,14 @@ from tests.fuzz.results import differences, tensors
 from tests.helpers.runs import TINY, call_main, open_run, reread, resolved, train_tiny
 from wgan_gp.app import run_hooks
 from wgan_gp.config import Config
+from wgan_gp.data.column_kinds import find_kinds
+from wgan_gp.data.columns import Column
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.frames import read_frame
+from wgan_gp.data.selection import Selection
 from wgan_gp.data.spec import DataSpec
-from wgan_gp.data.tables.columns import Column
-from wgan_gp.data.tables.kinds import find_kinds
-from wgan_gp.data.tables.selection import Selection
-from wgan_gp.data.tables.table import Table
+from wgan_gp.data.table import Table
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import results
 from wgan_gp.evaluation.tables import TypedTableEvaluator, transfer

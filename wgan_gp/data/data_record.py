@@ -14,7 +14,7 @@ from ..run_directory.json_files import read_dataclass
 from .datasets import Dataset
 from .frames import restore_types
 from .spec import DataSpec
-from .tables.table import Table
+from .table import Table
 
 _UNITS = ("files", "examples")  # whose numbers a fingerprint has
 _REMEDY = "start the run's training again, which writes the file"

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.special
 
-from ...errors import UserError, shorten
+from ..errors import UserError, shorten
 
 if TYPE_CHECKING:
     import pandas as pd

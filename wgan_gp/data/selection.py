@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import UserError, shorten
+from ..errors import UserError, shorten
 from .columns import UNITS, Column, nanoseconds, native, parse_dates
 from .table import Table
 

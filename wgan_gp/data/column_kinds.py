@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import UserError, shorten
-from ...run_directory.typed_json import is_text
-from ..column_flags import flag_of
+from ..errors import UserError, shorten
+from ..run_directory.typed_json import is_text
 from .columns import (
     LARGEST_EXACT,
     MOST_CATEGORIES,
@@ -366,3 +366,9 @@ def _decimals(values: np.ndarray, dtype: str) -> int | None:
         if ((whole / 10**decimals).astype(kind) == unique.astype(kind)).all():
             return decimals
     return None
+
+
+def flag_of(flag: str, *names: str) -> str:
+    """Returns a flag with the names of columns, as a shell takes it: in quotes, if necessary."""
+    quoted = (f'"{name}"' if "," in name else name for name in names)
+    return shlex.quote(f"--{flag}={','.join(quoted)}")
