@@ -41,7 +41,7 @@ import tensorflow as tf
 import wgan_gp
 from benchmarks import outcome
 from wgan_gp.data.datasets import DataSpec
-from wgan_gp.data.scaling.pixels import NEAREST
+from wgan_gp.data.pixels import NEAREST
 from wgan_gp.data.sources import toys
 from wgan_gp.evaluation import evaluator, learned, metrics, points
 from wgan_gp.evaluation.examples import ArrayCache

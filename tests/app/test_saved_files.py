@@ -16,14 +16,13 @@ import wgan_gp
 from tests.fuzz.corruptions import corrupt
 from tests.helpers.runs import TINY, call_main, reread, train_tiny
 from wgan_gp.config import Config
+from wgan_gp.data.conditions import Conditions
 from wgan_gp.data.data_record import DataRecord
-from wgan_gp.data.scaling.conditions import Conditions
-from wgan_gp.data.scaling.pixels import Pixels
-from wgan_gp.data.scaling.scaling import Statistics
-from wgan_gp.data.scaling.whitening import Whitening
+from wgan_gp.data.pixels import Pixels
+from wgan_gp.data.scaling import Statistics, Whitening
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.data.store.store import Record, read_record
-from wgan_gp.data.tables.table import Table
+from wgan_gp.data.table import Table
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.results import recorded_table
 from wgan_gp.run_directory import json_files

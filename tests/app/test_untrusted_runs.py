@@ -16,7 +16,7 @@ from wgan_gp.app import saved_run
 from wgan_gp.app.saved_config import needed_settings
 from wgan_gp.config import EXTRACTORS, SAVED_RUN_MODES, Config, value_type
 from wgan_gp.data.data_record import DataRecord
-from wgan_gp.data.scaling.whitening import Whitening
+from wgan_gp.data.scaling import Whitening
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import examples
 from wgan_gp.run_directory import files

@@ -32,7 +32,7 @@ from wgan_gp.app.training import train
 from wgan_gp.config import Config, DataSettings, DeviceSettings
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.feed import replica_batches
-from wgan_gp.data.scaling.scaling import Statistics
+from wgan_gp.data.scaling import Statistics
 from wgan_gp.data.sources import arrays
 from wgan_gp.data.sources.array_files import open_arrays
 from wgan_gp.errors import UserError
@@ -228,7 +228,7 @@ def test_data_whose_first_examples_are_equal_trains(tmp_path):
 def test_integers_with_256_levels_are_dequantized_like_images(tmp_path):
     images = RANDOM.integers(0, 256, (9, 4, 4, 1)).astype(np.uint8)
     images[0, 0, 0], images[1, 0, 0] = 0, 255
-    from wgan_gp.data.scaling import pixels  # noqa: PLC0415
+    from wgan_gp.data import pixels  # noqa: PLC0415
 
     settings_ = DataSettings(dataset="array", data_dir=save(tmp_path / "x.npy", images))
     first = tf.constant(5, tf.int64)

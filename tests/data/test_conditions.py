@@ -19,9 +19,9 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app import build, resolve, saved_run
 from wgan_gp.config import Config
+from wgan_gp.data.conditions import Conditions
 from wgan_gp.data.data_record import use_record
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.scaling.conditions import Conditions
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.inference import sample_files

@@ -1,6 +1,7 @@
 """Tests of `read_frame`, `plain_frame` and of the flags that name columns."""
 
 import csv
+import dataclasses
 import datetime
 import decimal
 import gzip
@@ -16,9 +17,10 @@ import wgan_gp
 from tests.helpers.runs import call_main
 from wgan_gp.config import DataSettings
 from wgan_gp.data import frames
-from wgan_gp.data.column_flags import find_use, flag_of
+from wgan_gp.data.column_kinds import flag_of
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.frames import plain_frame, read_frame, restore_types
+from wgan_gp.data.sources.table import find_use
 from wgan_gp.errors import UserError
 
 FRAME = pd.DataFrame(
@@ -303,7 +305,11 @@ def test_formulas_without_values_are_refused_and_others_are_read(tmp_path):
     for row in (["a", "twice a"], [1, "=2*A2"], [2, "=2*A3"]):
         book.active.append(row)
     book.save(tmp_path / "x.xlsx")
-    assert "twice a" in refusal(tmp_path / "x.xlsx")
+    settings = DataSettings(dataset="array", data_dir=f"{tmp_path}/x.xlsx")
+    with pytest.raises(UserError, match=r"'twice a' contains formulas that were never computed"):
+        find_dataset(settings)
+    dropped = find_dataset(dataclasses.replace(settings, drop_columns="twice a"))
+    assert dropped.spec.table.names == ("a",)
     with zipfile.ZipFile(tmp_path / "x.xlsx") as archive:
         files = {name: archive.read(name) for name in archive.namelist()}
     for place, value in ((2, 2), (3, "")):  # the text of the second one is empty

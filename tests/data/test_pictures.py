@@ -26,9 +26,9 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app.run_errors import explaining_errors
 from wgan_gp.config import Config
+from wgan_gp.data import pixels
 from wgan_gp.data.feed import replica_batches
 from wgan_gp.data.loop_input import open_loop_input
-from wgan_gp.data.scaling import pixels
 from wgan_gp.data.sources import decode as decoding
 from wgan_gp.data.sources import python, shapes
 from wgan_gp.data.sources.shapes import Form

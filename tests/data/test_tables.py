@@ -14,8 +14,8 @@ import tensorflow as tf
 
 from tests.helpers.runs import call_main
 from wgan_gp.config import Config
+from wgan_gp.data.conditions import Conditions
 from wgan_gp.data.datasets import DataSpec
-from wgan_gp.data.scaling.conditions import Conditions
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import arrays, distances, evaluator, learned, results
 from wgan_gp.evaluation.tables import _classified

@@ -22,12 +22,14 @@ from tests.fuzz.results import differences, tensors
 from tests.helpers.runs import TINY, call_main, open_run, reread, resolved, train_tiny
 from wgan_gp.app import run_hooks
 from wgan_gp.config import Config
+from wgan_gp.data.column_kinds import find_kinds
+from wgan_gp.data.columns import Column
+from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.frames import read_frame
-from wgan_gp.data.tables.columns import Column
-from wgan_gp.data.tables.kinds import find_kinds
-from wgan_gp.data.tables.selection import Selection
-from wgan_gp.data.tables.table import Table
+from wgan_gp.data.selection import Selection
+from wgan_gp.data.spec import DataSpec
+from wgan_gp.data.table import Table
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import results
 from wgan_gp.evaluation.tables import TypedTableEvaluator, transfer
@@ -521,7 +523,7 @@ def test_conditions_by_column_may_be_missing_values_and_booleans():
         ("since>", "'' is no date"),
         ("since>NaT", "'NaT' is no date"),
         ("age=1\nk=2", "is no list of conditions"),
-        ("age>200", "no sample has a value of 'age' that meets the condition — the column cont"),
+        ("age>200", "no sample has a value of 'age' that meets the conditions — the column cont"),
         ("age<=17", "no sample has a value of 'age'"),
         ("age=17.5", "no sample has a value of 'age'"),
         ("age=", "no sample has a value of 'age'"),
@@ -534,6 +536,19 @@ def test_conditions_by_column_may_be_missing_values_and_booleans():
         ("country!=de", "the column contains always de"),
         ("size=xl", "no sample has a value of 'size'"),
         ("size>m", "no sample has a value of 'size'"),
+        ("job=nurse,job=pilot", "no sample has a value of 'job'"),
+        ("job!=nurse,job!=pilot,job!=clerk", "no sample has a value of 'job'"),
+        ("job!=nurse,age>30,job!=pilot", None),
+        ("age>40,age<30", "no sample has a value of 'age'"),
+        ("age>40,age<41", "no sample has a value of 'age'"),
+        ("age>40,age<42", None),
+        ("age>=40,age<=41,age!=40,age!=41", "no sample has a value of 'age'"),
+        ("income>10000.5,income<10000.5", "no sample has a value of 'income'"),
+        ("income>10000.5,income<10000.53,income!=10000.51", None),
+        ("income=,income>0", "no sample has a value of 'income'"),
+        ("since>2020-01-10,since<2020-01-11", "no sample has a value of 'since'"),
+        ("since>2020-01-10,since<2020-01-12", None),
+        ("size>s,size<m", "no sample has a value of 'size'"),
     ],
 )
 def test_conditions_that_no_row_can_meet_are_one_line(text, message):
@@ -732,7 +747,7 @@ def test_samples_meet_conditions(trained, tmp_path, capsys, monkeypatch):
     assert call_main("--mode=sample", run, conditions) == 2
     assert "add --sample_format=csv or parquet" in capsys.readouterr().err
     monkeypatch.setattr(sampling, "_MOST_DRAWN", 5000)
-    none = "--sample_conditions=age>40,age<30"
+    none = "--sample_conditions=job=pilot,age>85,since>2022-05-01,debt>1000"
     assert call_main("--mode=sample", run, "--sample_format=csv", none) == 2
     assert "only 0 of 5000 samples meet the conditions" in capsys.readouterr().err
 
@@ -1158,6 +1173,16 @@ def test_an_edited_record_is_refused(entry, value):
     assert reread(table) == table
     with pytest.raises(UserError, match=r"^data.json is damaged: "):
         load_dataclass(Table, {**to_json(table), entry: value}, "data.json", "restore it")
+
+
+@pytest.mark.parametrize("types", [{"age": "nothing"}, {"job": "date"}, {"since": "decimal"}])
+def test_edited_types_are_refused(types):
+    table = Table.of(people(), "data")
+    record = DataRecord(DataSpec((table.size,), 0, table=table, types={"age": "int32[pyarrow]"}))
+    assert load_dataclass(DataRecord, to_json(record), "data.json", "restore it").spec.types
+    edited = {**to_json(record), "spec": {**to_json(record.spec), "types": types}}
+    with pytest.raises(UserError, match=r"^data.json is damaged: spec.types "):
+        load_dataclass(DataRecord, edited, "data.json", "restore it")
 
 
 _NUMBER = {"kind": "integer", "levels": [0.0, 0.2, 0.2, 1.0], "values": [1, 1, 2, 3]}

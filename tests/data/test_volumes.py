@@ -12,8 +12,8 @@ import wgan_gp
 from tests.fuzz.results import tensors
 from tests.helpers.runs import call_main, find_data, open_data, resolved, train_tiny
 from wgan_gp.config import Config
+from wgan_gp.data import pixels
 from wgan_gp.data.datasets import find_dataset
-from wgan_gp.data.scaling import pixels
 from wgan_gp.errors import UserError
 from wgan_gp.inference.images import middle_slices
 from wgan_gp.inference.pictures import overview

@@ -18,7 +18,7 @@ from studies.calibration import PICTURES, Drawn
 from tests.helpers.runs import call_main, find_data, held_in, open_data, strategy_over, train_tiny
 from wgan_gp.config import Config, DataSettings, ranking
 from wgan_gp.data import datasets
-from wgan_gp.data.scaling.pixels import NEAREST
+from wgan_gp.data.pixels import NEAREST
 from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation import (

@@ -17,7 +17,7 @@ import models
 from tests.helpers.runs import LIBRARY, TINY, call_main
 from wgan_gp.app import saved_run
 from wgan_gp.config import Config
-from wgan_gp.data.scaling.conditions import Conditions
+from wgan_gp.data.conditions import Conditions
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError
 from wgan_gp.inference import export, sample_files

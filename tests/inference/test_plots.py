@@ -18,8 +18,8 @@ from tests.helpers.runs import examples_of
 from wgan_gp import inference
 from wgan_gp.config import Config
 from wgan_gp.data.datasets import DataSpec
-from wgan_gp.data.scaling.scaling import Scaling
-from wgan_gp.data.tables.table import Table
+from wgan_gp.data.scaling import Scaling
+from wgan_gp.data.table import Table
 from wgan_gp.errors import UserError
 from wgan_gp.inference import images, plots, sample_files
 from wgan_gp.inference.pictures import make_sample_images, overview, real_images

@@ -14,11 +14,11 @@ import models
 import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main, train_tiny
 from wgan_gp.app import saved_run
-from wgan_gp.data.scaling.conditions import Conditions
-from wgan_gp.data.scaling.pixels import Pixels
+from wgan_gp.data.conditions import Conditions
+from wgan_gp.data.pixels import Pixels
 from wgan_gp.data.sources.toys import mode_centers
 from wgan_gp.data.spec import DataSpec
-from wgan_gp.data.tables.table import Table
+from wgan_gp.data.table import Table
 from wgan_gp.errors import UserError
 from wgan_gp.inference.sampling import Sampler
 from wgan_gp.inference.scoring import Scorer, score_in_units

@@ -16,7 +16,7 @@ import models
 from models.design import CONDITIONINGS, CRITIC_NORMALIZATIONS
 from tests.losses.test_objectives import objective_with_all_terms
 from wgan_gp.config import Config
-from wgan_gp.data.scaling import pixels
+from wgan_gp.data import pixels
 from wgan_gp.training.networks import bind_labels
 
 TOLERANCE = 1e-5

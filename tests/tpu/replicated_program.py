@@ -20,7 +20,7 @@ import tests.conftest  # noqa: F401  (eight logical CPU devices)
 from tests.helpers.runs import examples_of, make_replica_step, make_state
 from wgan_gp.config import Config
 from wgan_gp.data.loop_input import open_loop_input
-from wgan_gp.data.scaling.pixels import Pixels
+from wgan_gp.data.pixels import Pixels
 from wgan_gp.pjrt import client, lowering
 from wgan_gp.pjrt.lowering import make_replica_program
 from wgan_gp.pjrt.slice_strategy import SliceStrategy

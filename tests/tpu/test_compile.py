@@ -24,7 +24,7 @@ from wgan_gp.app.resolve import resolve
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data import loop_input
 from wgan_gp.data.feed import Examples
-from wgan_gp.data.scaling.pixels import Pixels
+from wgan_gp.data.pixels import Pixels
 from wgan_gp.data.source import Source
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import UserError

@@ -15,7 +15,7 @@ from ..config import Config, ObjectiveSettings
 from ..data.feed import Examples, distributed_batches
 from ..data.loop_input import LoopInput, is_resident, open_loop_input
 from ..data.spec import DataSpec
-from ..data.tables.table import Table
+from ..data.table import Table
 from ..errors import UserError
 from ..inference.sampling import Sampler
 from ..runtime.devices import Devices

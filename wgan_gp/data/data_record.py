@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
 from absl import logging
 
 from ..errors import UserError
 from ..run_directory.directory import RunDirectory
 from ..run_directory.json_files import read_dataclass
 from .datasets import Dataset
+from .frames import restore_types
 from .spec import DataSpec
+from .table import Table
 
 _UNITS = ("files", "examples")  # whose numbers a fingerprint has
 _REMEDY = "start the run's training again, which writes the file"
@@ -53,6 +56,9 @@ class DataRecord:
             spec.scaling.check(shape)
         if spec.pixels is not None and len(shape) == 1:
             raise ValueError("spec.pixels does not fit the shape")
+        for table in (spec.table, None if spec.conditions is None else spec.conditions.columns):
+            if spec.types and table is not None:
+                _check_types(table, spec.types)
         counts = [(self.fingerprint or {}).get(unit) for unit in _UNITS]
         if not all(type(count) in (int, type(None)) for count in counts):
             raise ValueError("fingerprint has counts that are not numbers")
@@ -64,6 +70,16 @@ class DataRecord:
         if spec.conditions is not None:
             spec = dataclasses.replace(spec, conditions=spec.conditions.recorded())
         return cls(spec, dataset.fingerprint(), size)
+
+
+def _check_types(table: Table, types: dict[str, str]) -> None:
+    """Raises ValueError if a row of a table cannot have the types; see `restore_types`."""
+    try:
+        restore_types(table.restore(np.zeros([1, table.size], np.float32)), types)
+    except ImportError:  # of pyarrow, which only those need who write rows
+        pass
+    except (AttributeError, TypeError, ValueError, ArithmeticError, NotImplementedError):
+        raise ValueError("spec.types are not those of the columns") from None
 
 
 def find_record(directory: RunDirectory) -> DataRecord:

@@ -29,11 +29,13 @@ if typing.TYPE_CHECKING:
 
     from .feed import Examples
 
-# The kinds of files, each with the module whose `find_source` finds them.
-KINDS = {
-    "image_folder": ".sources.folder",
-    "tfrecord": ".sources.records",
-    "array": ".sources.arrays",
+_OF_TABLES = ("label_column", "drop_columns", "condition_columns", "column_types")
+# The kinds of files, each with the module whose `find_source` finds them, and settings that only
+# some kinds have.
+KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
+    "image_folder": (".sources.folder", ("label_column",)),
+    "tfrecord": (".sources.records", ()),
+    "array": (".sources.arrays", ("scaling", "invalid", *_OF_TABLES)),
 }
 _OTHERS = ".sources.tfds"  # the datasets of tensorflow-datasets
 FILE_DATASETS = tuple(KINDS)
@@ -385,7 +387,8 @@ def _find_source(
     _check_flags(settings)
     if settings.dataset in BUILT_IN:
         return built_in.find_source(settings)
-    module = importlib.import_module(KINDS.get(settings.dataset, _OTHERS), __package__)
+    name, _ = KINDS.get(settings.dataset, (_OTHERS, ()))
+    module = importlib.import_module(name, __package__)
     with reporting(flag, settings):
         return module.find_source(settings, flag, like)
 
@@ -404,13 +407,12 @@ def _check_flags(settings: DataSettings) -> None:
         logging.warning(
             f"--split={settings.split} has no effect: --dataset={settings.dataset} has one split"
         )
-    of_arrays: dict[str, Any] = {"scaling": "minmax", "invalid": "refuse", "column_types": "auto"}
-    of_arrays |= dict.fromkeys(["drop_columns", "condition_columns"])
-    if settings.dataset != "image_folder":
-        of_arrays["label_column"] = None
-    for name, default in of_arrays.items():
-        if settings.dataset != "array" and (value := getattr(settings, name)) != default:
-            raise UserError(f"--{name}={value} applies only to --dataset=array", "omit it")
+    _, own = KINDS.get(settings.dataset, (_OTHERS, ()))
+    for name in KINDS["array"][1]:
+        value = getattr(settings, name)
+        if name not in own and value != getattr(DataSettings, name):
+            kinds = " or ".join(kind for kind, (_, known) in KINDS.items() if name in known)
+            raise UserError(f"--{name}={value} applies only to --dataset={kinds}", "omit it")
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ from ..config import DataSettings, DeviceSettings
 from ..errors import UserError
 from ..runtime.tensorflow_patches import no_autotune_of_copies
 from .pipeline_errors import reporting
-from .scaling.pixels import flip
+from .pixels import flip
 from .source import Source
 from .spec import DataSpec
 

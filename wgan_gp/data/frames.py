@@ -381,7 +381,7 @@ def _read_excel(content: bytes, flag: str) -> _Part:
             pages = [archive.read(name) for name in archive.namelist() if "worksheets/" in name]
         frame, sheets = read(data_only=True)
         if any(re.search(rb"<(\w+:)?f[ >/]", page) for page in pages):
-            _check_formulas(frame, read(data_only=False)[0], flag)
+            frame = _with_formulas(frame, read(data_only=False)[0])
     frame = frame[frame.notna().any(axis=1)]
     head = frame.head(_HEAD_LINES).to_numpy(object)
     rows = [["" if pd.isna(cell) else str(cell) for cell in row] for row in head]
@@ -392,24 +392,17 @@ def _read_excel(content: bytes, flag: str) -> _Part:
     return _Part(frame.set_axis(names, axis=1), tuple(notes))
 
 
-def _check_formulas(values: pd.DataFrame, formulas: pd.DataFrame, flag: str) -> None:
-    """Raises UserError if the formulas of a column have no values, because none was computed.
+def _with_formulas(values: pd.DataFrame, formulas: pd.DataFrame) -> pd.DataFrame:
+    """Returns a sheet in which formulas are texts in columns where none of them was computed.
 
     Args:
       values: The cells of a sheet. The value of a formula is missing if it is an empty text, too.
       formulas: The same cells with formulas in place of their values, and maybe more rows.
-      flag: The flag and its value, for messages.
     """
-    values = values.reindex_like(formulas)
-    are_formulas = formulas.notna() & (formulas.astype(str) != values.astype(str))
-    for place in formulas:
-        computed = values.loc[are_formulas[place], place].notna()
-        if len(computed) and not computed.any():
-            raise UserError(
-                f"{flag}: the formulas in column {place + 1}, "
-                f"{shorten(str(formulas[place].dropna().iloc[0]))}, were never computed",
-                "open the file in Excel and save it, or write the values",
-            )
+    found = values.reindex_like(formulas)
+    are_formulas = formulas.notna() & (formulas.astype(str) != found.astype(str))
+    never = are_formulas.any() & ~(are_formulas & found.notna()).any()
+    return found.mask(are_formulas & never, formulas) if never.any() else values
 
 
 @contextlib.contextmanager

@@ -12,10 +12,10 @@ from ..errors import shorten
 if typing.TYPE_CHECKING:
     import numpy as np
 
-    from .scaling.conditions import Conditions
-    from .scaling.pixels import Pixels
-    from .scaling.scaling import Scaling
-    from .tables.table import Table
+    from .conditions import Conditions
+    from .pixels import Pixels
+    from .scaling import Scaling
+    from .table import Table
 
 # What an example is, by the number of its axes.
 KINDS = {1: "points", 2: "signals", 3: "images", 4: "volumes"}
@@ -59,10 +59,10 @@ class DataSpec:
     @staticmethod
     def annotated() -> dict[str, Any]:
         """Returns the classes that the annotations name; importing them imports TensorFlow."""
-        from .scaling.conditions import Conditions  # noqa: PLC0415
-        from .scaling.pixels import Pixels  # noqa: PLC0415
-        from .scaling.scaling import Scaling  # noqa: PLC0415
-        from .tables.table import Table  # noqa: PLC0415
+        from .conditions import Conditions  # noqa: PLC0415
+        from .pixels import Pixels  # noqa: PLC0415
+        from .scaling import Scaling  # noqa: PLC0415
+        from .table import Table  # noqa: PLC0415
 
         return {each.__name__: each for each in (Conditions, Pixels, Scaling, Table)}
 

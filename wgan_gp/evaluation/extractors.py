@@ -9,7 +9,7 @@ import numpy as np
 import tensorflow as tf
 
 from ..data.datasets import Dataset
-from ..data.scaling.pixels import DEQUANTIZED, NEAREST, Pixels
+from ..data.pixels import DEQUANTIZED, NEAREST, Pixels
 from ..data.spec import DataSpec
 from ..errors import UserError, reason
 from ..runtime.functions import function_on

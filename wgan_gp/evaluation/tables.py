@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.stats
 
-from ..data.tables.table import Table, aligned
+from ..data.table import Table, aligned
 from ..errors import shorten
 from ..inference.sampling import Sampler
 from . import learned

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from ..data.scaling.pixels import DEQUANTIZED, NEAREST, Pixels
-from ..data.scaling.scaling import Scaling
+from ..data.pixels import DEQUANTIZED, NEAREST, Pixels
+from ..data.scaling import Scaling
 
 TILE_PIXELS = 32  # smaller samples are enlarged in a grid
 GAP_PIXELS = 2  # to the right of and below each sample

@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from ..data.feed import Examples
-from ..data.scaling.pixels import Pixels
-from ..data.scaling.scaling import Scaling
-from ..data.tables.table import Table
+from ..data.pixels import Pixels
+from ..data.scaling import Scaling
+from ..data.table import Table
 from .images import channel_grids, image_grid, middle_slices, rescale
 from .sampling import Sampler, interpolations
 

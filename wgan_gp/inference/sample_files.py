@@ -15,11 +15,11 @@ from absl import logging
 
 from ..config import SamplingSettings
 from ..data.frames import is_table, read_frame, require_package, restore_types
-from ..data.scaling.pixels import Pixels
-from ..data.scaling.scaling import Scaling
+from ..data.pixels import Pixels
+from ..data.scaling import Scaling
+from ..data.selection import Selection
 from ..data.spec import KINDS, DataSpec
-from ..data.tables.selection import Selection
-from ..data.tables.table import Table
+from ..data.table import Table
 from ..errors import UserError, reason, shorten
 from ..run_directory.directory import RunDirectory
 from ..run_directory.files import (

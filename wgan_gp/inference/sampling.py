@@ -10,11 +10,11 @@ import numpy as np
 import tensorflow as tf
 import tqdm
 
-from ..data.scaling.conditions import Conditions
-from ..data.scaling.pixels import Pixels
-from ..data.scaling.scaling import Scaling
-from ..data.tables.selection import Selection
-from ..data.tables.table import Table
+from ..data.conditions import Conditions
+from ..data.pixels import Pixels
+from ..data.scaling import Scaling
+from ..data.selection import Selection
+from ..data.table import Table
 from ..errors import UserError, shorten
 from ..runtime.functions import function_on
 from ..runtime.randomness import RngStream, normal

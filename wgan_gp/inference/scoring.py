@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 import tensorflow as tf
 
-from ..data.scaling.pixels import NEAREST
+from ..data.pixels import NEAREST
 from ..data.sources.arrays import check_shape
 from ..data.sources.python import as_array
 from ..data.spec import DataSpec

@@ -13,13 +13,9 @@ from absl import logging
 
 from ...config import DataSettings
 from ...errors import UserError, shorten
-from ..column_flags import refuse_columns
+from ..conditions import Conditions
 from ..frames import is_table
-from ..scaling.conditions import Conditions
-from ..scaling.dequantization import is_byte
-from ..scaling.precision import warn_if_coarse
-from ..scaling.scaling import Scaling, Statistics
-from ..scaling.whitening import MAX_VALUES, Covariance
+from ..scaling import MAX_VALUES, Covariance, Scaling, Statistics, is_byte, warn_if_coarse
 from ..source import Source, is_held_out
 from ..spec import DataSpec, count_of
 from . import table
@@ -54,7 +50,7 @@ def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None)
     check_path(origin, path)
     if is_table(path):
         return table.find_source(path, origin, settings, like)
-    refuse_columns(origin, settings)
+    table.refuse_columns(origin, settings)
     return source_of(open_arrays(path, origin), settings, origin, like)
 
 

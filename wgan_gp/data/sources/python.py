@@ -20,12 +20,11 @@ from absl import logging
 from ...config import DataSettings, sides_of
 from ...errors import UserError, explaining, shorten
 from ...run_directory.json_files import digest
-from ..column_flags import refuse_columns
+from ..conditions import Conditions
 from ..feed import MAX_CACHE_BYTES, without_autotune
 from ..frames import plain_frame
 from ..pipeline_errors import checked_labels
-from ..scaling.conditions import Conditions
-from ..scaling.pixels import Pixels
+from ..pixels import Pixels
 from ..source import Source
 from ..spec import DataSpec, names_of_numbers
 from . import table
@@ -134,7 +133,7 @@ def _source_of(
     if is_frame(value):
         frame = plain_frame(_with_labels(value, flag))
         return table.source_of(frame, settings, flag, like=like)
-    refuse_columns(flag, settings)
+    table.refuse_columns(flag, settings)
     kind: str | None = None
     parts: Sequence[Any] | None
     with tf.device(None):

@@ -12,7 +12,7 @@ from absl import logging
 from ...config import DataSettings, DeviceSettings
 from ...run_directory.files import local_path
 from ..feed import MAX_CACHE_BYTES, ExampleFormat, is_held, unreadable_stream
-from ..scaling.pixels import Pixels
+from ..pixels import Pixels
 from ..source import Source
 from ..sources.encoded import Encoded
 from ..sources.labels import numbered_like

@@ -1,24 +1,36 @@
-"""Scaling of arrays: from the units of the data to the range of the networks, and back."""
+"""Scaling of arrays: from the units of the data to the range of the networks, and back.
+
+With the dequantization of integers, which get noise so that a critic cannot detect their levels;
+the whitening of features and signals, which gives all directions the same variance; and warnings of
+numbers whose spread is small in comparison with their size.
+"""
 
 from __future__ import annotations
 
+import base64
 import dataclasses
+import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from absl import logging
 
-from ...config import DataSettings
-from .dequantization import MOST_LEVELS, normalize_levels, to_levels
+from ..config import DataSettings
+from ..runtime.randomness import RngStream, uncorrelated_bits
 from .pixels import flip
-from .precision import needs_float64
-from .whitening import Whitening
 
 METHODS = ("minmax", "standard", "whiten", "none")
 _FLOATS = ("float16", "float32", "float64", "longdouble", "float128", "bfloat16")
 _INTEGERS = ("bool", *(f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)))
+MOST_LEVELS = 2**16  # of integers that get noise: 8 of the 24 bits of float32 are left for it
+MAX_VALUES = 1024  # of an example; data.json has a matrix with the square of this number
+# Directions of less variance, as a share of the largest one, are not enlarged to variance 1: there
+# the data are constant up to rounding, and samples would have to be so, too.
+_SMALLEST_VARIANCE = 1e-6
+_FEWEST_STEPS = 1000  # between the smallest and the largest number, or a warning is printed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,7 +143,7 @@ class Scaling:
     def to_stored(self, examples: np.ndarray) -> np.ndarray:
         """Returns examples of the data as they are stored: uint8 or float32.
 
-        Integers that are dequantized are stored by `dequantization.to_levels`, because the noise
+        Integers that are dequantized are stored by `to_levels`, because the noise
         is new at each use. All others are normalized.
 
         Args:
@@ -337,3 +349,254 @@ class Statistics:
 
 def _floats(values: np.ndarray) -> tuple[float, ...]:
     return tuple(map(float, values))
+
+
+# Dequantization
+
+
+def is_byte(dtype: np.dtype) -> bool:
+    """Returns True for the dtypes that are stored as uint8 if they are dequantized."""
+    return dtype in (np.uint8, np.bool_)
+
+
+def to_levels(integers: np.ndarray, offset: Sequence[float]) -> np.ndarray:
+    """Returns integers `[..., F]` of any dtype as they are stored: uint8 or float32.
+
+    uint8 and bool become uint8. All others become their distance to the integer nearest to the
+    offset, which float32 represents for integers of the training data.
+    """
+    if is_byte(integers.dtype):
+        return integers.astype(np.uint8)
+    return (integers.astype(np.float64) - np.round(offset)).astype(np.float32)
+
+
+def normalize_levels(
+    settings: DataSettings,
+    levels: tf.Tensor,
+    first: tf.Tensor,
+    *,
+    offset: np.ndarray,
+    scale: np.ndarray,
+    largest: np.ndarray,
+) -> tf.Tensor:
+    """Returns (x + u - offset) / scale for each integer x, with noise u from [0, 1), float32.
+
+    For training data, floor(result * scale + offset) is x.
+
+    Args:
+      settings: The seed, and --dequantization; without it, u is 0.5.
+      levels: `[B, ..., F]`, the integers as `to_levels` returns them.
+      first: The position of the first example, scalar int64.
+      offset, scale: `[F]`.
+      largest: `[F]`, the largest |x + u - offset| of the training data, rounded up.
+    """
+    middle = np.round(offset)
+    values = tf.cast(levels, tf.float32)
+    if levels.dtype == tf.uint8:
+        values -= np.float32(middle)
+    noise: tf.Tensor | float = 0.5
+    if settings.dequantization:
+        # Three roundings by 2^-24 must not move a value to another level. None is rounded if the
+        # sum has at most 24 bits and the scale is a power of two.
+        is_exact = (largest <= 2**8) & (np.frexp(scale)[0] == 0.5)
+        margin = np.where(is_exact, 0, largest * 2.0**-22).astype(np.float32)
+        noise = tf.clip_by_value(_noise(settings, levels.shape, first), margin, 1 - margin)
+    # The offset is subtracted before the noise is added, because the sum of a large integer and
+    # the noise would be rounded.
+    return (values + (noise + np.float32(middle - offset))) * np.float32(1 / scale)
+
+
+def _noise(settings: DataSettings, shape: tf.TensorShape, first: tf.Tensor) -> tf.Tensor:
+    """Returns multiples of 2^-16 in [0, 1), `shape` float32."""
+    count, *rest = shape
+    words = uncorrelated_bits(
+        settings.seed, RngStream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
+    )
+    high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(16, tf.uint32)), tf.int32)
+    return tf.reshape(tf.cast(high, tf.float32), shape) * 2.0**-16
+
+
+# Whitening
+
+
+@dataclasses.dataclass(frozen=True)
+class Whitening:
+    """Maps the values x of an example to root^-1 (x - mean), where root^2 is their covariance.
+
+    The symmetric root keeps each value as close as possible to the original one, so neighbors of a
+    signal stay neighbors (ZCA, Bell and Sejnowski 1997, doi:10.1016/S0042-6989(97)00121-1).
+
+    Attributes:
+      mean: `[D]` float64, encoded by `_encode`.
+      root: `[D, D]` float64, likewise.
+    """
+
+    mean: str
+    root: str
+
+    @classmethod
+    def of(cls, mean: np.ndarray, covariance: np.ndarray) -> Whitening:
+        """Returns the whitening of examples with this mean `[D]` and covariance `[D, D]`."""
+        variances, directions = np.linalg.eigh(covariance)
+        roots = np.sqrt(np.maximum(variances, _SMALLEST_VARIANCE * variances[-1]))
+        return cls(_encode(mean), _encode((directions * roots) @ directions.T))
+
+    def __post_init__(self) -> None:
+        try:
+            is_usable = all(np.isfinite(each).all() for each in self._arrays)
+        except (np.linalg.LinAlgError, ValueError):
+            is_usable = False
+        if not is_usable:
+            raise ValueError("it is not a mean and a finite matrix that has an inverse")
+
+    @property
+    def size(self) -> int:
+        """The number D of values of an example."""
+        return len(self._arrays[0])
+
+    def apply(self, examples: Any) -> Any:
+        """Returns whitened examples; an array or a tensor `[N, *shape]` of float64, D values."""
+        mean, _, inverse = self._arrays
+        return _on_rows(lambda rows: (rows - mean) @ inverse, examples, len(mean))
+
+    def invert(self, examples: Any) -> Any:
+        """Returns the examples that `apply` maps to the given ones."""
+        mean, root, _ = self._arrays
+        return _on_rows(lambda rows: rows @ root + mean, examples, len(mean))
+
+    @functools.cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """The mean, the root, and its inverse."""
+        mean = _decode(self.mean)
+        root = _decode(self.root).reshape(len(mean), len(mean))
+        return mean, root, np.linalg.inv(root)
+
+
+class Covariance:
+    """The mean and the covariance of all values of an example, gathered in one pass.
+
+    Args:
+      shape: The shape of an example.
+    """
+
+    def __init__(self, shape: Sequence[int]):
+        self._shape = tuple(shape)
+        size = math.prod(shape)
+        self._count = 0
+        self._mean = np.zeros(size)
+        self._products = np.zeros([size, size])
+
+    def add(self, examples: np.ndarray) -> None:
+        """Adds finite examples `[N, *shape]`; merged as in `Statistics`."""
+        if not len(examples):
+            return
+        rows = examples.reshape(len(examples), -1).astype(np.float64)
+        mean, total = rows.mean(axis=0), self._count + len(rows)
+        difference = mean - self._mean
+        self._products += (rows - mean).T @ (rows - mean)
+        self._products += np.outer(difference, difference) * (self._count * len(rows) / total)
+        self._mean += difference * (len(rows) / total)
+        self._count = total
+
+    def whitening(
+        self, offset: Sequence[float], scale: Sequence[float], used: Sequence[int]
+    ) -> Whitening:
+        """Returns the whitening of standardized examples (x - offset) / scale.
+
+        Args:
+          offset: `[F]`, of the features or channels that are used.
+          scale: `[F]`, likewise.
+          used: `[F]`, their indices.
+        """
+        places = np.arange(math.prod(self._shape)).reshape(self._shape)[..., used]
+        wide = np.broadcast_to(scale, places.shape).reshape(-1)
+        mean = (self._mean[places] - offset).reshape(-1) / wide
+        places = places.reshape(-1)
+        covariance = self._products[np.ix_(places, places)] / self._count
+        return Whitening.of(mean, covariance / np.outer(wide, wide))
+
+
+def _on_rows(function: Any, examples: Any, size: int) -> Any:
+    library: Any = tf if tf.is_tensor(examples) else np
+    rows = function(library.reshape(examples, [-1, size]))
+    return library.reshape(rows, [-1, *examples.shape[1:]])
+
+
+def _encode(values: np.ndarray) -> str:
+    return base64.b64encode(values.astype("<f8").tobytes()).decode("ascii")
+
+
+def _decode(encoded: str) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(encoded, validate=True), "<f8")
+
+
+# Precision
+
+
+_STEPS_IN_FLOAT32 = 2**16  # or the signatures of an export have float64
+
+
+def needs_float64(low: Any, high: Any, dtype: Any) -> bool:
+    """Returns True if float32 is too coarse for numbers that are stored more precisely.
+
+    Args:
+      low, high: `[F]` float64, the range of each feature.
+      dtype: The type in which the numbers are stored.
+    """
+    if np.can_cast(dtype, np.float32):  # float32 and smaller types
+        return False
+    return bool(_is_coarse(low, high, np.float32, _STEPS_IN_FLOAT32).any())
+
+
+def warn_if_coarse(
+    origin: str, names_of: Callable[[np.ndarray], str], low: Any, high: Any, dtype: Any
+) -> None:
+    """Warns of features of which a type holds fewer than 1,000 different values.
+
+    Args:
+      origin: The flag that names the data.
+      names_of: Returns the names of the selected features `[F]` bool, in words.
+      low, high: `[F]` float64, the range of each feature.
+      dtype: The type in which the numbers are stored. Integers are read as float64.
+    """
+    is_coarse = _is_coarse(low, high, dtype, _FEWEST_STEPS)
+    if not is_coarse.any():
+        return
+    kind = _float_type(dtype)
+    first = np.flatnonzero(is_coarse)[0]
+    largest = max(low[first], high[first], key=abs)
+    more_precise = "" if kind == np.float64 else ", or store them as float64"
+    logging.warning(
+        f"{origin} is rounded in {names_of(is_coarse)}: the values span "
+        f"{high[first] - low[first]:.3g} near {largest:.6g}, where {kind.name} numbers are "
+        f"{_spacing(abs(largest), kind):.3g} apart — subtract a constant before you store them"
+        f"{more_precise}"
+    )
+
+
+def in_words(kind: str, selected: np.ndarray) -> str:
+    """Returns the places of the selected features `[F]` bool, after the name of their kind."""
+    places = np.flatnonzero(selected)
+    more = f" and {len(places) - 5} more" if len(places) > 5 else ""
+    return ", ".join(f"{kind} {place}" for place in places[:5]) + more
+
+
+def _is_coarse(low: Any, high: Any, dtype: Any, steps: int) -> np.ndarray:
+    """Returns which features `[F]` have fewer than `steps` steps between different extremes."""
+    low, high = np.asarray(low, np.float64), np.asarray(high, np.float64)
+    size = np.maximum(np.abs(low), np.abs(high))
+    with np.errstate(over="ignore"):
+        return (low < high) & (high - low < steps * _spacing(size, _float_type(dtype)))
+
+
+def _spacing(size: Any, dtype: np.dtype) -> np.ndarray:
+    """Returns the distance of neighboring numbers of a size; infinity if the size overflows."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        stored = np.asarray(size, dtype)
+        steps = np.where(np.isfinite(stored), np.spacing(stored).astype(np.float64), np.inf)
+    return np.maximum(steps, np.spacing(size))  # all numbers are read as float64
+
+
+def _float_type(dtype: Any) -> np.dtype:
+    dtype = np.dtype(dtype)
+    return dtype if dtype.kind == "f" else np.dtype(np.float64)

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import scipy.special
 
-from ...errors import UserError, shorten
+from ..errors import UserError, shorten
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -198,6 +198,14 @@ class Column:
     def _knots(self) -> Knots:
         kind = np.int64 if isinstance(self.values[0], int) else np.float64
         return np.array(self.levels), np.array(self.values, kind)
+
+    def has_key(self, key: int | float) -> bool:
+        """Returns whether samples may have the key of a number, which is in no gap."""
+        levels, values = self._knots
+        after = int(np.searchsorted(values, key))
+        if after == len(values) or values[after] == key:
+            return after < len(values)
+        return after > 0 and bool(levels[after - 1] < levels[after])
 
     # Features
 

@@ -8,8 +8,8 @@ from typing import Literal
 import numpy as np
 import tensorflow as tf
 
-from ...config import DataSettings
-from ...runtime.randomness import RngStream, uncorrelated_bits, uniform
+from ..config import DataSettings
+from ..runtime.randomness import RngStream, uncorrelated_bits, uniform
 
 
 @dataclasses.dataclass(frozen=True)

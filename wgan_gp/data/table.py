@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from absl import logging
 
-from ...errors import UserError, shorten
-from ...run_directory.typed_json import load_dataclass, to_json
+from ..errors import UserError, shorten
+from ..run_directory.typed_json import load_dataclass, to_json
+from .column_kinds import find_kinds
 from .columns import Column
-from .kinds import find_kinds
 
 if TYPE_CHECKING:
     import pandas as pd

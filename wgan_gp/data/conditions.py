@@ -15,9 +15,9 @@ import numpy as np
 import tensorflow as tf
 from absl import logging
 
-from ...errors import UserError
-from ..tables.table import Table
-from .precision import in_words, needs_float64, warn_if_coarse
+from ..errors import UserError
+from .scaling import in_words, needs_float64, warn_if_coarse
+from .table import Table
 
 # The generator step draws from these. They are a constant of the compiled program, of which a TPU
 # pads each row to 512 bytes.

@@ -6,6 +6,7 @@ import contextlib
 import csv
 import dataclasses
 import difflib
+import itertools
 import math
 import operator
 import re
@@ -14,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import UserError, shorten
-from .columns import Column, nanoseconds, native, parse_dates
+from ..errors import UserError, shorten
+from .columns import UNITS, Column, nanoseconds, native, parse_dates
 from .table import Table
 
 if TYPE_CHECKING:
@@ -64,19 +65,25 @@ class Condition:
         found[present] = _COMPARISONS[self.comparison](np.asarray(values), value)
         return found
 
-    def is_possible(self) -> bool:
-        """Returns whether a sample can meet the condition."""
-        column, count = self.column, len(self.column.values)
-        missing = np.arange(count + 1) == count
-        known = column.to_series(np.array([*column.values, 0], object), missing)
-        known = known[: count + column.has_missing]
-        if self.holds(known).any():
-            return True
-        if self.comparison != "=" or self.value is None or not column.is_number:
-            return False
-        # A number between two knots, if there is no gap.
-        after = int(dataclasses.replace(self, comparison="<").holds(known).sum())
-        return 0 < after < count and column.levels[after - 1] < column.levels[after]
+    def keys_near(self) -> list[int | float]:
+        """Returns the keys of a number that are next to the value, in the range of the column."""
+        column, value = self.column, self.value
+        low, *_, high = column.values
+        if value is None:
+            return []
+        if column.kind == "date":
+            value = _date(column, value) // UNITS[column.unit]
+        elif column.categories is not None:
+            value = column.categories.index(value)
+        elif column.kind == "integer" and column.dtype.lower() == "uint64":
+            value -= 2**63
+        elif column.decimals:
+            value *= 10**column.decimals
+        value = min(max(value, low), high)
+        if isinstance(low, float):
+            return [value, math.nextafter(value, math.inf)]
+        # Of days, the time zone changes the next one.
+        return [math.floor(value) + step for step in range(-2, 3)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,15 +122,29 @@ class Selection:
             if not triples:
                 raise UserError(f"{flag} is no list of conditions", _REMEDY)
         found = cls(table, tuple(_condition(table, flag, *triple) for triple in triples))
-        for condition in found.conditions:
-            if not condition.is_possible():
-                column = condition.column
+        for column in table.columns:
+            if not found._is_possible(column):
                 raise UserError(
                     f"{flag}: no sample has a value of {shorten(column.name)!r} that meets the "
-                    "condition",
+                    "conditions",
                     f"the column contains {column.describe()}",
                 )
         return found
+
+    def _is_possible(self, column: Column) -> bool:
+        """Returns whether a value of a column meets all conditions on it.
+
+        If a number does, then so does a knot, or a number that is next to the value of a condition.
+        """
+        given = [each for each in self.conditions if each.column.name == column.name]
+        keys: list[Any] = list(column.values)
+        if column.is_number:
+            near = itertools.chain(*(each.keys_near() for each in given))
+            keys += filter(column.has_key, near)
+        missing = np.arange(len(keys) + 1) == len(keys)
+        known = column.to_series(np.array([*keys, 0], object), missing)
+        known = known[: len(keys) + column.has_missing]
+        return bool(np.logical_and.reduce([each.holds(known) for each in given], axis=0).any())
 
     @property
     def label(self) -> int | None:

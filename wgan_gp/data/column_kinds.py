@@ -5,14 +5,14 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import shlex
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ...errors import UserError, shorten
-from ...run_directory.typed_json import is_text
-from ..column_flags import flag_of
+from ..errors import UserError, shorten
+from ..run_directory.typed_json import is_text
 from .columns import (
     LARGEST_EXACT,
     MOST_CATEGORIES,
@@ -43,6 +43,7 @@ _THOUSANDS = r"[+-]?[1-9]\d{0,2}(?:,\d{3})+(?:\.\d+)?"
 _GROUPED = r"[+-]?(?:\d{1,3}(?:[.,' ]\d{3})+|\d+)(?:[.,]\d+)?"
 _DATE = r"(?:\d{4}[./-]\d\d?[./-]\d\d?|\d\d?[./-]\d\d?[./-](?:\d{4}|\d\d))(?:[T ].*)?"
 _DAYS = "%Y%m%d"
+_FORMULA = re.compile(r"=.*(\(|[A-Z]\d).*", re.DOTALL)
 _WITH_UNIT = rf"^(?P<before>[$€£¥]?\s?){_GROUPED}(?P<after>\s?[^\W\d_]{{0,3}}[$€£¥%]?)$"
 
 
@@ -153,6 +154,11 @@ class _Finder:
         if types.is_float_dtype(dtype):
             return "real"
         texts = self._present.astype(object)  # regular expressions of Python, not of Arrow
+        if formulas := list(filter(_FORMULA.fullmatch, map(str, texts))):
+            raise self._error(
+                f"contains formulas that were never computed, such as {shorten(formulas[0])}",
+                "open the file in Excel and save it, or write the values",
+            )
         if texts.map(lambda value: isinstance(value, str)).all():
             self._check_texts(texts)
         return "category"
@@ -360,3 +366,9 @@ def _decimals(values: np.ndarray, dtype: str) -> int | None:
         if ((whole / 10**decimals).astype(kind) == unique.astype(kind)).all():
             return decimals
     return None
+
+
+def flag_of(flag: str, *names: str) -> str:
+    """Returns a flag with the names of columns, as a shell takes it: in quotes, if necessary."""
+    quoted = (f'"{name}"' if "," in name else name for name in names)
+    return shlex.quote(f"--{flag}={','.join(quoted)}")

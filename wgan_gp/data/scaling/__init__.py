@@ -1,1 +1,0 @@
-"""The scaling of examples and conditions to the range of the networks, and back."""

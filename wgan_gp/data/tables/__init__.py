@@ -1,1 +1,0 @@
-"""Typed tables: columns of numbers, categories and dates as the vectors of the networks."""
