@@ -31,6 +31,9 @@ class UserError(Exception):
         return type(self), (self.what, self.remedy)  # so that it can be pickled
 
 
+_MISSING = object()  # stands for an attribute that an object does not have
+
+
 class NotFiniteError(UserError):
     """The state, a loss or a gradient contains NaN or infinity."""
 
@@ -70,6 +73,35 @@ def explaining(what: str) -> Iterator[None]:
             f"{what} failed ({': '.join(filter(None, (type(error).__name__, text)))})",
             "correct it; --verbosity=1 shows the traceback",
         ) from error
+
+
+class Reporting:
+    """Forwards everything to an object of the user, whose errors become a UserError of one line.
+
+    Args:
+      target: The object.
+      name: The object at the beginning of the message, before the name of a method.
+    """
+
+    def __init__(self, target: Any, name: str):
+        self._target = target
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        if attribute in ("_target", "_name"):  # a copy is being created
+            raise AttributeError(attribute)
+        with explaining(self._name):  # of a property
+            value = getattr(self._target, attribute, _MISSING)
+        if value is _MISSING:
+            raise AttributeError(f"{self._name} has no {attribute}")
+        if not callable(value):
+            return value
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            with explaining(f"{self._name}: {attribute}"):
+                return value(*args, **kwargs)
+
+        return call
 
 
 def text_of(value: object, convert: Callable[[Any], str] = str) -> str:

@@ -10,39 +10,45 @@ import types
 
 import pytest
 import tensorflow as tf
-from tensorflow.python.tpu.client.client import Client
 
 from tests.helpers import google_api
 from tests.helpers.runs import call_main
 from wgan_gp import pjrt
 from wgan_gp.app import connection
-from wgan_gp.app.doctor import cloud_checks, doctor, jax_checks
+from wgan_gp.app.doctor import cloud_checks, doctor
+from wgan_gp.app.doctor import facts as facts_module
 from wgan_gp.app.doctor import machine_checks as checks
-from wgan_gp.app.doctor.finding import Finding, not_checked, ok, problem
+from wgan_gp.app.doctor.facts import Facts, Jax, NotChecked, TensorFlow
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.runtime.tpu_machine import SYMBOLS, Process
 
+OK, PROBLEM, NOT_CHECKED = "OK", "problem", "not checked"
 ROOT = pathlib.Path(__file__).parents[2]
 PLAIN, LOCAL, NAMED = Config(), Config(tpu="local"), Config(tpu="p/z/x")
-CPU = checks.TensorFlow("2.20.0", ("CPU",))
-TPU = checks.TensorFlow("2.20.0", ("CPU", "TPU_SYSTEM", "TPU", "TPU"), supports_tpu=True)
-BROKEN = checks.TensorFlow(error="X not available in this library.")
+CPU = TensorFlow("2.20.0", ("CPU",))
+TPU = TensorFlow("2.20.0", ("CPU", "TPU_SYSTEM", "TPU", "TPU"), supports_tpu=True)
+BROKEN = TensorFlow(error="X not available in this library.")
 
 
-def expect(finding, status, text):
-    assert finding.status == status and text in finding.detail, finding
-    assert (" — " in finding.detail) == (status == Finding.PROBLEM)  # a problem has a remedy
-    assert "\n" not in str(finding)
+def expect(result, status, text):
+    assert doctor.status_of(result) == status and text in str(result), result
+    assert (" — " in str(result)) == (status == PROBLEM)  # a problem has a remedy
+    assert "\n" not in str(result)
+
+
+def trained_with(tensorflow, needs_tpu):
+    config = LOCAL if needs_tpu else PLAIN
+    return Facts(config, chips=["/dev/accel0"], runtime="tensorflow", tensorflow=tensorflow)
 
 
 @pytest.mark.parametrize(
     ("version", "status"),
     [
-        ((3, 9, 1), Finding.PROBLEM),
-        ((3, 10, 0), Finding.OK),
-        ((3, 13, 2), Finding.OK),
-        ((3, 14, 0), Finding.PROBLEM),
+        ((3, 9, 1), PROBLEM),
+        ((3, 10, 0), OK),
+        ((3, 13, 2), OK),
+        ((3, 14, 0), PROBLEM),
     ],
 )
 def test_python(version, status):
@@ -68,110 +74,118 @@ def test_python(version, status):
     ],
 )
 def test_problems_of_packages(versions, texts):
-    findings = checks.check_packages(versions)
+    findings = checks.check_packages(Facts(PLAIN, versions=versions))
     for finding, text in zip(findings, texts, strict=True):
-        expect(finding, Finding.PROBLEM, text)
+        expect(finding, PROBLEM, text)
 
 
 @pytest.mark.parametrize("name", ["tensorflow", "tensorflow-cpu", "tensorflow-tpu"])
 def test_suitable_packages_are_listed(name):
-    (finding,) = checks.check_packages({name: "2.20.0", "protobuf": "5.28.1"})
-    expect(finding, Finding.OK, f"{name} 2.20.0, protobuf 5.28.1")
+    (finding,) = checks.check_packages(
+        Facts(PLAIN, versions={name: "2.20.0", "protobuf": "5.28.1"})
+    )
+    expect(finding, OK, f"{name} 2.20.0, protobuf 5.28.1")
 
 
 @pytest.mark.parametrize(
     ("tensorflow", "needs_tpu", "status", "text"),
     [
-        (CPU, False, Finding.OK, "2.20.0, without TPU support"),
-        (TPU, True, Finding.OK, "2.20.0, with TPU support"),
-        (CPU, True, Finding.PROBLEM, "no TPU support in this TensorFlow — run make setup-tpu"),
-        (BROKEN, False, Finding.PROBLEM, "it cannot be imported (X not available"),
+        (CPU, False, OK, "2.20.0, without TPU support"),
+        (TPU, True, OK, "2.20.0, with TPU support"),
+        (CPU, True, PROBLEM, "no TPU support in this TensorFlow — run make setup-tpu"),
+        (BROKEN, False, PROBLEM, "it cannot be imported (X not available"),
     ],
 )
 def test_tensorflow(tensorflow, needs_tpu, status, text):
-    expect(checks.check_tensorflow(tensorflow, needs_tpu=needs_tpu), status, text)
+    expect(checks.check_tensorflow(trained_with(tensorflow, needs_tpu)), status, text)
 
 
 @pytest.mark.parametrize(
     ("tensorflow", "needs_tpu", "status", "text"),
     [
-        (CPU, False, Finding.OK, "1 CPU"),
-        (TPU, True, Finding.OK, "1 CPU, 1 TPU_SYSTEM, 2 TPU"),
-        (TPU._replace(devices=("CPU", "TPU_SYSTEM")), True, Finding.PROBLEM, "no TPU, only"),
-        (BROKEN, False, Finding.NOT_CHECKED, "cannot be imported"),
+        (CPU, False, OK, "1 CPU"),
+        (TPU, True, OK, "1 CPU, 1 TPU_SYSTEM, 2 TPU"),
+        (TPU._replace(devices=("CPU", "TPU_SYSTEM")), True, PROBLEM, "no TPU, only"),
+        (BROKEN, False, NOT_CHECKED, "cannot be imported"),
     ],
 )
 def test_devices(tensorflow, needs_tpu, status, text):
-    expect(checks.check_devices(tensorflow, needs_tpu=needs_tpu), status, text)
+    expect(checks.check_devices(trained_with(tensorflow, needs_tpu)), status, text)
 
 
 @pytest.mark.parametrize(
     ("runtime", "versions", "status", "text"),
     [
-        ("pjrt", pjrt.REQUIRED, Finding.OK, f"jax {pjrt.REQUIRED['jax']}, jaxlib"),
-        ("tensorflow", {}, Finding.NOT_CHECKED, "not installed; --runtime=pjrt and"),
-        ("tensorflow", {"jax": "9.9"}, Finding.NOT_CHECKED, "jax 9.9; --runtime=pjrt and"),
-        ("pjrt", {"jax": "9.9"}, Finding.PROBLEM, f"is tested — {pjrt.INSTALL}"),
-        ("pjrt", {}, Finding.PROBLEM, "not installed, but jax"),
+        ("pjrt", pjrt.REQUIRED, OK, f"jax {pjrt.REQUIRED['jax']}, jaxlib"),
+        ("tensorflow", {}, NOT_CHECKED, "not installed; --runtime=pjrt and"),
+        ("tensorflow", {"jax": "9.9"}, NOT_CHECKED, "jax 9.9; --runtime=pjrt and"),
+        ("pjrt", {"jax": "9.9"}, PROBLEM, f"is tested — {pjrt.INSTALL}"),
+        ("pjrt", {}, PROBLEM, "not installed, but jax"),
     ],
 )
 def test_the_version_of_jax(runtime, versions, status, text):
-    expect(jax_checks.check_jax(runtime, versions), status, text)
+    expect(checks.check_jax(Facts(PLAIN, runtime=runtime, versions=versions)), status, text)
 
 
-GPU_OF_JAX = jax_checks.Jax((("GPU", "NVIDIA H100"), ("GPU", "NVIDIA H100")))
-CPU_OF_JAX = jax_checks.Jax((("CPU", "cpu"),))
+GPU_OF_JAX = Jax((("GPU", "NVIDIA H100"), ("GPU", "NVIDIA H100")))
+CPU_OF_JAX = Jax((("CPU", "cpu"),))
 
 
 @pytest.mark.parametrize(
     ("config", "runtime", "jax", "status", "text"),
     [
-        (PLAIN, "pjrt", GPU_OF_JAX, Finding.OK, "2 GPU (NVIDIA H100)"),
-        (PLAIN, "tensorflow", CPU_OF_JAX, Finding.OK, "1 CPU (cpu)"),
-        (LOCAL, "pjrt", CPU_OF_JAX, Finding.PROBLEM, "no TPU, only 1 CPU (cpu)"),
-        (PLAIN, "pjrt", jax_checks.Jax(error="x"), Finding.PROBLEM, "(x) — update the driver"),
-        (LOCAL, "pjrt", jax_checks.Jax(error="x"), Finding.PROBLEM, "(x) — run make setup-tpu"),
+        (PLAIN, "pjrt", GPU_OF_JAX, OK, "2 GPU (NVIDIA H100)"),
+        (PLAIN, "tensorflow", CPU_OF_JAX, OK, "1 CPU (cpu)"),
+        (LOCAL, "pjrt", CPU_OF_JAX, PROBLEM, "no TPU, only 1 CPU (cpu)"),
+        (PLAIN, "pjrt", Jax(error="x"), PROBLEM, "(x) — update the driver"),
+        (LOCAL, "pjrt", Jax(error="x"), PROBLEM, "(x) — run make setup-tpu"),
     ],
 )
 def test_the_devices_of_jax(config, runtime, jax, status, text):
-    expect(jax_checks.check_devices(config, runtime, jax), status, text)
+    expect(checks.check_jax_devices(Facts(config, runtime=runtime, jax=jax)), status, text)
 
 
 @pytest.mark.slow
 def test_jax_is_asked_for_its_devices_in_a_process_of_its_own():
-    found = jax_checks.inspect_jax("cpu")  # the tests split the CPU into several devices
+    found = facts_module.inspect_jax("cpu")  # the tests split the CPU into several devices
     assert set(found.devices) == {("CPU", "cpu")} and found.error == ""
-    assert "nothing" in jax_checks.inspect_jax("nothing,cpu").error
+    assert "nothing" in facts_module.inspect_jax("nothing,cpu").error
 
 
-def test_the_runtime_is_reported_with_the_reason():
-    finding = jax_checks.check_runtime(PLAIN, "tensorflow", "TF_CONFIG is set")
-    expect(finding, Finding.OK, "tensorflow, as --runtime=auto takes it: TF_CONFIG is set")
-    expect(jax_checks.check_runtime(LOCAL, "pjrt", ""), Finding.OK, "jax can use the TPU")
-    expect(jax_checks.check_runtime(PLAIN, "pjrt", ""), Finding.OK, "jax can use the GPU")
-    given = jax_checks.check_runtime(Config(runtime="pjrt"), "pjrt", "any")
-    expect(given, Finding.OK, "pjrt, as --runtime says")
+def test_the_runtime_is_reported_with_the_reason(monkeypatch):
+    def check(config, runtime, why=""):
+        monkeypatch.setattr(connection, "why_tensorflow", lambda config: why)
+        return checks.check_runtime(Facts(config, runtime=runtime))
+
+    finding = check(PLAIN, "tensorflow", "TF_CONFIG is set")
+    expect(finding, OK, "tensorflow, as --runtime=auto takes it: TF_CONFIG is set")
+    expect(check(LOCAL, "pjrt"), OK, "jax can use the TPU")
+    expect(check(PLAIN, "pjrt"), OK, "jax can use the GPU")
+    expect(check(Config(runtime="pjrt"), "pjrt", "any"), OK, "pjrt, as --runtime says")
 
 
 def test_the_libtpu_of_jax():
+    def check(path, **versions):
+        return checks.check_libtpu(Facts(LOCAL, runtime="pjrt", versions=versions, libtpu=path))
+
     tested = pjrt.LIBTPU["libtpu"]
-    expect(jax_checks.check_libtpu({"libtpu": tested}, "/x.so"), Finding.OK, f"{tested} at /x.so")
-    other = jax_checks.check_libtpu({"libtpu": "0.0.42"}, "/x.so")
-    expect(other, Finding.OK, f"0.0.42 at /x.so; {tested} is tested")
-    expect(jax_checks.check_libtpu({}, None), Finding.PROBLEM, "— run make setup-tpu, or pip")
+    assert check("/x.so", libtpu=tested) == f"{tested} at /x.so"
+    expect(check("/x.so", libtpu="0.0.42"), OK, f"0.0.42 at /x.so; {tested} is tested")
+    expect(check(None), PROBLEM, "— run make setup-tpu, or pip")
 
 
 def test_the_folder_of_compiled_programs(tmp_path, monkeypatch):
     def check(folder, **environment):
-        return jax_checks.check_programs_folder(folder and str(folder), environment)
+        monkeypatch.setattr(pjrt, "programs_folder", lambda: folder and str(folder))
+        return checks.check_programs(Facts(PLAIN, environment, tensorflow=CPU))
 
     folder = tmp_path / "not" / "yet"
-    expect(check(folder), Finding.OK, f"kept in {folder}")
-    expect(check(None), Finding.OK, "this user has no folder")
-    expect(check(folder, JAX_ENABLE_COMPILATION_CACHE="False"), Finding.OK, "not kept")
-    expect(check(folder, JAX_COMPILATION_CACHE_DIR="gs://b/x"), Finding.OK, "kept in gs://b/x")
+    expect(check(folder), OK, f"kept in {folder}")
+    expect(check(None), OK, "this user has no folder")
+    expect(check(folder, JAX_ENABLE_COMPILATION_CACHE="False"), OK, "not kept")
+    expect(check(folder, JAX_COMPILATION_CACHE_DIR="gs://b/x"), OK, "kept in gs://b/x")
     monkeypatch.setattr(os, "access", lambda path, mode: path != str(tmp_path))
-    expect(check(folder), Finding.PROBLEM, "cannot be written — set JAX_COMPILATION_CACHE_DIR")
+    expect(check(folder), PROBLEM, "cannot be written — set JAX_COMPILATION_CACHE_DIR")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -180,49 +194,45 @@ def test_accelerators_that_a_run_leaves_are_a_problem(monkeypatch):
     monkeypatch.setattr(connection, "unused_devices", lambda config: unused)
 
     def check(runtime, tensorflow, jax, config=PLAIN):
-        monkeypatch.setattr(connection, "choose_runtime", lambda config: runtime)
-        (finding,) = doctor._check_unused(config, tensorflow, jax)
-        return finding
+        facts = Facts(config, runtime=runtime, tensorflow=tensorflow, jax=jax)
+        found = checks.check_unused(facts)
+        return found if isinstance(found, str) else found[0]
 
-    gpu = checks.TensorFlow("2.20.0", ("CPU", "GPU"))
-    expect(check("tensorflow", CPU, None), Finding.PROBLEM, "but x — do this")
-    expect(check("tensorflow", gpu, None), Finding.OK, "none")
-    expect(check("tensorflow", TPU, None, LOCAL), Finding.OK, "none, because of --tpu")
-    expect(check("pjrt", CPU, CPU_OF_JAX), Finding.PROBLEM, "but x — do this")
-    expect(check("pjrt", CPU, GPU_OF_JAX), Finding.OK, "none")
+    gpu = TensorFlow("2.20.0", ("CPU", "GPU"))
+    expect(check("tensorflow", CPU, None), PROBLEM, "but x — do this")
+    expect(check("tensorflow", gpu, None), OK, "none")
+    expect(check("tensorflow", TPU, None, LOCAL), OK, "none, because of --tpu")
+    expect(check("pjrt", CPU, CPU_OF_JAX), PROBLEM, "but x — do this")
+    expect(check("pjrt", CPU, GPU_OF_JAX), OK, "none")
 
 
 def test_jax_opens_a_tpu_only_if_the_run_and_no_other_process_uses_it(monkeypatch):
-    users, installed = [None], {"jax", *pjrt.CUDA_PLUGINS}
-    machine = doctor.tpu_machine
-    monkeypatch.setattr(machine, "find_user", lambda: users[0])
-    monkeypatch.setattr(
-        machine, "installed_versions", lambda names: dict.fromkeys(installed & set(names), "1")
-    )
-    monkeypatch.setattr(doctor.pjrt, "has_nvidia_gpu", lambda: True)
+    monkeypatch.setattr(pjrt, "has_nvidia_gpu", lambda: True)
+    jax, everything = {"jax": "1"}, dict.fromkeys(["jax", *pjrt.CUDA_PLUGINS], "1")
+
+    def platforms(config, versions, user=None):
+        return Facts(config, versions=versions, user=user).platforms
+
     jax_of_tpu = Config(tpu="local", runtime="pjrt")
-    assert doctor._jax_platforms(jax_of_tpu) == "tpu,cpu"
-    assert doctor._jax_platforms(Config(tpu="local", runtime="tensorflow")) == "cuda,cpu"
-    assert doctor._jax_platforms(PLAIN) == "cuda,cpu"
-    users[0] = Process(7, "python3")
-    assert doctor._jax_platforms(jax_of_tpu) == ""
-    installed -= {*pjrt.CUDA_PLUGINS}
-    assert doctor._jax_platforms(PLAIN) == "cpu"
-    installed -= {"jax"}
-    assert doctor._jax_platforms(PLAIN) == ""
+    assert platforms(jax_of_tpu, everything) == "tpu,cpu"
+    assert platforms(Config(tpu="local", runtime="tensorflow"), everything) == "cuda,cpu"
+    assert platforms(PLAIN, everything) == "cuda,cpu"
+    assert platforms(jax_of_tpu, everything, Process(7, "python3")) == ""
+    assert platforms(PLAIN, jax) == "cpu"
+    assert platforms(PLAIN, {}) == ""
 
 
 @pytest.mark.parametrize(
     ("config", "chips", "user", "status", "text"),
     [
-        (PLAIN, [], None, Finding.OK, "none"),
-        (LOCAL, [], None, Finding.PROBLEM, "none — run it on a TPU VM"),
-        (LOCAL, ["/dev/accel0"], None, Finding.OK, "/dev/accel0"),
-        (LOCAL, ["/dev/accel0"], Process(7, "python3"), Finding.PROBLEM, "process 7 (python3)"),
+        (PLAIN, [], None, OK, "none"),
+        (LOCAL, [], None, PROBLEM, "none — run it on a TPU VM"),
+        (LOCAL, ["/dev/accel0"], None, OK, "/dev/accel0"),
+        (LOCAL, ["/dev/accel0"], Process(7, "python3"), PROBLEM, "process 7 (python3)"),
     ],
 )
 def test_chips(config, chips, user, status, text):
-    expect(checks.check_chips(config, chips, user), status, text)
+    expect(checks.check_chips(Facts(config, chips=chips, user=user)), status, text)
 
 
 def test_libtpu_and_its_variables(tmp_path):
@@ -232,47 +242,53 @@ def test_libtpu_and_its_variables(tmp_path):
     newer.write_bytes(b"GetPjrtApi\0")
 
     def check(config, versions, path, **environment):
-        return checks.check_libtpu(config, versions, path and str(path), environment)
+        facts = Facts(
+            config, environment, runtime="tensorflow", versions=versions, libtpu=path and str(path)
+        )
+        return checks.check_libtpu(facts)
 
-    expect(*check(PLAIN, {}, None), Finding.NOT_CHECKED, "only training on a TPU")
-    expect(*check(LOCAL, {}, None), Finding.NOT_CHECKED, "nothing uses it")
-    expect(*check(LOCAL, tpu, None), Finding.PROBLEM, "installed — run make setup-tensorflow-tpu")
-    expect(*check(LOCAL, tpu, newer), Finding.PROBLEM, f"lacks {SYMBOLS[0]}")
-    expect(*check(LOCAL, tpu, libtpu), Finding.OK, "0.0.18 at")
+    expect(check(PLAIN, {}, None), NOT_CHECKED, "only training on a TPU")
+    expect(check(LOCAL, {}, None), NOT_CHECKED, "nothing uses it")
+    expect(check(LOCAL, tpu, None), PROBLEM, "installed — run make setup-tensorflow-tpu")
+    expect(check(LOCAL, tpu, newer), PROBLEM, f"lacks {SYMBOLS[0]}")
+    expect(*check(LOCAL, tpu, libtpu), OK, "0.0.18 at")
     found, disabled = check(LOCAL, tpu, libtpu, TPU_LOAD_LIBRARY="0")
-    expect(found, Finding.OK, "0.0.18")
-    expect(disabled, Finding.PROBLEM, "unset TPU_LOAD_LIBRARY")
+    expect(found, OK, "0.0.18")
+    expect(disabled, PROBLEM, "unset TPU_LOAD_LIBRARY")
     _, plugin = check(PLAIN, tpu, libtpu, TF_PLUGGABLE_DEVICE_LIBRARY_PATH="/no")
-    expect(plugin, Finding.PROBLEM, f"/no does not exist — set it to {libtpu}")
+    expect(plugin, PROBLEM, f"/no does not exist — set it to {libtpu}")
 
 
 @pytest.mark.parametrize(
     ("config", "text", "tensorflow", "status", "detail"),
     [
-        (PLAIN, "", CPU, Finding.OK, "not set"),
-        (PLAIN, "{", CPU, Finding.PROBLEM, "TF_CONFIG does not describe a cluster"),
-        (LOCAL, "{", CPU, Finding.OK, "--tpu ignores it"),
-        (PLAIN, "{", BROKEN, Finding.NOT_CHECKED, "cannot be imported"),
+        (PLAIN, "", CPU, OK, "not set"),
+        (PLAIN, "{", CPU, PROBLEM, "TF_CONFIG does not describe a cluster"),
+        (LOCAL, "{", CPU, OK, "--tpu ignores it"),
+        (PLAIN, "{", BROKEN, NOT_CHECKED, "cannot be imported"),
         (
             PLAIN,
             '{"cluster": {"worker": ["a:1", "b:1"]}, "task": {"type": "worker", "index": 1}}',
             CPU,
-            Finding.OK,
+            OK,
             "process 1 of 2",
         ),
     ],
 )
-def test_tf_config(config, text, tensorflow, status, detail):
-    expect(checks.check_tf_config(tensorflow, config, {"TF_CONFIG": text}), status, detail)
+def test_tf_config(config, text, tensorflow, status, detail, capsys):
+    facts = Facts(config, {"TF_CONFIG": text}, tensorflow=tensorflow)
+    doctor.report(facts, {"TF_CONFIG": checks.check_tf_config})
+    line = capsys.readouterr().out.splitlines()[0]
+    assert line.startswith(f"{status:<11}  TF_CONFIG: ") and detail in line
 
 
 def test_memory_and_disk(tmp_path):
-    expect(checks.check_memory(8 << 30), Finding.OK, "8.0 GiB")
-    expect(checks.check_memory(1 << 30), Finding.PROBLEM, "only 1.0 GiB")
-    folder = str(tmp_path / "not" / "yet")
-    assert checks.check_disk(folder).name == f"free space of {tmp_path}"
-    expect(checks.check_disk(folder, 2**34), Finding.OK, "16.0 GiB")
-    expect(checks.check_disk(folder, 2**29), Finding.PROBLEM, "only 0.5 GiB")
+    expect(checks.check_memory(Facts(PLAIN, memory=8 << 30)), OK, "8.0 GiB")
+    expect(checks.check_memory(Facts(PLAIN, memory=1 << 30)), PROBLEM, "only 1.0 GiB")
+    config = Config(model_dir=str(tmp_path / "not" / "yet"))
+    expect(checks.check_disk(Facts(config)), OK, f"at {tmp_path}")
+    expect(checks.check_disk(Facts(config, space=2**34)), OK, f"16.0 GiB at {tmp_path}")
+    expect(checks.check_disk(Facts(config, space=2**29)), PROBLEM, "only 0.5 GiB")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -282,23 +298,23 @@ def test_a_tpu_by_name_is_asked_from_the_api_through_the_real_client(tmp_path, m
         endpoints = [{"ipAddress": "10.0.0.2", "port": 8470}] * 4
         node = {"state": "READY", "acceleratorType": "v5litepod-16", "networkEndpoints": endpoints}
         api.node = (200, {**node, "tensorflowVersion": "tpu-vm-tf-2.20.0-pod-pjrt"})
-        finding = cloud_checks.check_tpu_name(NAMED, Client, "2.20.0")
-        expect(finding, Finding.OK, "READY, v5litepod-16, tpu-vm-tf-2.20.0-pod-pjrt, 4 machine")
+        finding = cloud_checks.check_tpu(Facts(NAMED, tensorflow=CPU))
+        expect(finding, OK, "READY, v5litepod-16, tpu-vm-tf-2.20.0-pod-pjrt, 4 machine")
         api.node = (200, {**node, "tensorflowVersion": "tpu-vm-tf-2.19.0-pod-pjrt"})
-        finding = cloud_checks.check_tpu_name(NAMED, Client, "2.20.0")
-        expect(finding, Finding.PROBLEM, "runs TensorFlow 2.19, but this machine has 2.20.0")
+        finding = cloud_checks.check_tpu(Facts(NAMED, tensorflow=CPU))
+        expect(finding, PROBLEM, "runs TensorFlow 2.19, but this machine has 2.20.0")
         api.node = (200, {"state": "PREEMPTED"})
-        finding = cloud_checks.check_tpu_name(NAMED, Client, "2.20.0")
-        expect(finding, Finding.PROBLEM, "--tpu=p/z/x is PREEMPTED, not READY")
+        finding = cloud_checks.check_tpu(Facts(NAMED, tensorflow=CPU))
+        expect(finding, PROBLEM, "--tpu=p/z/x is PREEMPTED, not READY")
 
 
 def test_an_address_accepts_connections_or_not():
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"grpc://127.0.0.1:{server.getsockname()[1]}"
-        expect(cloud_checks.check_tpu_address(Config(tpu=address)), Finding.OK, "accepts")
-    expect(cloud_checks.check_tpu_address(Config(tpu=address)), Finding.PROBLEM, "no connection")
+        expect(cloud_checks.check_tpu(Facts(Config(tpu=address))), OK, "accepts")
+    expect(cloud_checks.check_tpu(Facts(Config(tpu=address))), PROBLEM, "no connection")
     wrong = Config(tpu="grpc://127.0.0.1:port")
-    expect(cloud_checks.check_tpu_address(wrong), Finding.PROBLEM, "no connection")
+    expect(cloud_checks.check_tpu(Facts(wrong)), PROBLEM, "no connection")
 
 
 DENIED = (
@@ -330,18 +346,18 @@ def test_the_probe_of_a_bucket_leaves_nothing():
     tf.io.gfile.makedirs(folder)
     expect(
         cloud_checks.check_bucket_write("model_dir", folder, tf.io.gfile),
-        Finding.OK,
+        OK,
         "written and read",
     )
     assert tf.io.gfile.listdir(folder) == []
     denied = tf.errors.PermissionDeniedError(None, None, DENIED)
     finding = cloud_checks.check_bucket_write("model_dir", "gs://b/run", failing(denied, "GFile"))
     text = "--model_dir=gs://b/run cannot be written: robot@p.iam.gserviceaccount.com lacks the "
-    expect(finding, Finding.PROBLEM, text)
+    expect(finding, PROBLEM, text)
     finding = cloud_checks.check_bucket_write("model_dir", folder, failing(OSError("no"), "remove"))
-    expect(finding, Finding.PROBLEM, "cannot be deleted (no)")
+    expect(finding, PROBLEM, "cannot be deleted (no)")
     finding = cloud_checks.check_bucket_write("data_cache", folder, tf.io.gfile)
-    expect(finding, Finding.OK, "--data_cache=ram://doctor/run can be written and read")
+    expect(finding, OK, "--data_cache=ram://doctor/run can be written and read")
 
 
 def test_a_probe_that_cannot_be_read_is_removed():
@@ -356,7 +372,7 @@ def test_a_probe_that_cannot_be_read_is_removed():
     files = types.SimpleNamespace(GFile=open_file, remove=tf.io.gfile.remove)
     expect(
         cloud_checks.check_bucket_write("model_dir", folder, files),
-        Finding.PROBLEM,
+        PROBLEM,
         "cannot be read (no)",
     )
     assert tf.io.gfile.listdir(folder) == []
@@ -366,25 +382,25 @@ def test_the_folder_of_a_pattern_is_read():
     read = []
     files = types.SimpleNamespace(stat=read.append)
     for path in ("gs://b/shards-*.tfrecord", "gs://b/a,b", "gs://b/c@8", "gs://b/d*,gs://c/*"):
-        expect(cloud_checks.check_bucket_read("data_dir", path, files), Finding.OK, path)
+        expect(cloud_checks.check_bucket_read("data_dir", path, files), OK, path)
     assert read == ["gs://b", "gs://b/a,b", "gs://b", "gs://b"]
     missing = failing(tf.errors.NotFoundError(None, None, "no such object"), "stat")
     finding = cloud_checks.check_bucket_read("data_dir", "gs://b/x", missing)
-    expect(finding, Finding.PROBLEM, "--data_dir=gs://b/x cannot be read (no such object)")
+    expect(finding, PROBLEM, "--data_dir=gs://b/x cannot be read (no such object)")
 
 
 @pytest.mark.parametrize(
     ("location", "zone", "status", "text"),
     [
-        ("US-WEST4", "us-west4-a", Finding.OK, "us-west4, as the TPU in us-west4-a"),
-        ("US", "us-west4-a", Finding.OK, "us, as the TPU"),
-        ("EU", "europe-west4-b", Finding.OK, "eu, as the TPU"),
-        ("EU", "us-west4-a", Finding.PROBLEM, "the bucket is in eu"),
-        ("US-EAST1", "us-west4-a", Finding.PROBLEM, "--location=us-west4`"),
-        ("NAM4", "us-west4-a", Finding.NOT_CHECKED, "a pair of regions"),
-        ("US-EAST1", None, Finding.NOT_CHECKED, "give --tpu=ZONE/NAME"),
-        (ImportError("x"), "us-west4-a", Finding.NOT_CHECKED, "google-api-python-client"),
-        (ValueError("x"), "us-west4-a", Finding.NOT_CHECKED, "x"),
+        ("US-WEST4", "us-west4-a", OK, "gs://b is in us-west4, as the TPU in us-west4-a"),
+        ("US", "us-west4-a", OK, "us, as the TPU"),
+        ("EU", "europe-west4-b", OK, "eu, as the TPU"),
+        ("EU", "us-west4-a", PROBLEM, "gs://b is in eu"),
+        ("US-EAST1", "us-west4-a", PROBLEM, "--location=us-west4`"),
+        ("NAM4", "us-west4-a", NOT_CHECKED, "a pair of regions"),
+        ("US-EAST1", None, NOT_CHECKED, "give --tpu=ZONE/NAME"),
+        (ImportError("x"), "us-west4-a", NOT_CHECKED, "google-api-python-client"),
+        (ValueError("x"), "us-west4-a", NOT_CHECKED, "x"),
     ],
 )
 def test_the_location_of_a_bucket(location, zone, status, text):
@@ -405,28 +421,31 @@ def test_the_zone_is_that_of_the_flag_or_of_the_metadata_server(monkeypatch):
 
 
 def test_the_exit_status_says_if_there_is_a_problem(capsys):
-    findings = [ok("a", "x"), not_checked("b", "why\nso")]
-    assert doctor.report(findings) == 0
-    assert doctor.report([*findings, problem("c", "wrong", "do this")]) == 2
-    assert capsys.readouterr().out.splitlines()[3:] == [
+    checks = {"a": lambda facts: "x", "b": lambda facts: [NotChecked("why\nso"), "y"]}
+    assert doctor.report(Facts(PLAIN), checks) == 0
+    checks["c"] = lambda facts: UserError("wrong", "do this")
+    assert doctor.report(Facts(PLAIN), checks) == 2
+    assert capsys.readouterr().out.splitlines()[4:] == [
         "OK           a: x",
         "not checked  b: why so",
+        "OK           b: y",
         "problem      c: wrong — do this",
         "1 problem, 1 not checked",
     ]
 
 
-def test_a_check_that_fails_is_not_an_error_of_the_program():
-    def check():
+def test_a_check_that_fails_is_not_an_error_of_the_program(capsys):
+    def check(facts):
         raise ZeroDivisionError("x")
 
-    (finding,) = doctor._run("disk", check)
-    expect(finding, Finding.NOT_CHECKED, "the check failed (ZeroDivisionError: x)")
+    assert doctor.report(Facts(PLAIN), {"disk": check}) == 0
+    line = "not checked  disk: the check failed (ZeroDivisionError: x)"
+    assert capsys.readouterr().out.splitlines() == [line, "no problems, 1 not checked"]
 
 
 def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr(checks, "inspect_tensorflow", lambda: CPU)
-    monkeypatch.setattr(jax_checks, "inspect_jax", lambda platforms: CPU_OF_JAX)
+    monkeypatch.setattr(Facts, "tensorflow", CPU)
+    monkeypatch.setattr(Facts, "jax", CPU_OF_JAX)
     available = types.SimpleNamespace(available=2**36, free=2**40)
     monkeypatch.setattr("psutil.virtual_memory", lambda: available)
     monkeypatch.setattr("shutil.disk_usage", lambda path: available)
@@ -439,7 +458,7 @@ def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_
         "libtpu",
         "jax",
         "free memory",
-        f"free space of {tmp_path}",
+        "free space",
         "TensorFlow",
         "devices of TensorFlow",
         "TF_CONFIG",
@@ -456,7 +475,7 @@ def test_every_subject_of_the_documentation_has_a_line(monkeypatch, capsys, tmp_
 
 @pytest.mark.slow
 def test_the_plain_tensorflow_is_inspected_in_a_process_of_its_own():
-    found = checks.inspect_tensorflow()
+    found = Facts(PLAIN).tensorflow
     assert found.version == tf.__version__ and "CPU" in found.devices
     assert found.error == "" and not found.supports_tpu
 

@@ -17,12 +17,12 @@ from tests.helpers.runs import LIBRARY, TINY, call_main, strategy_over
 from wgan_gp.app import build
 from wgan_gp.app.start_checks import check_user_code
 from wgan_gp.app.user_code import extensions, loading, user_objective
+from wgan_gp.app.user_code.user_networks import UserNetworks
 from wgan_gp.data.datasets import find_dataset
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.errors import explaining, reason
 from wgan_gp.runtime.cluster import SINGLE_PROCESS
 from wgan_gp.runtime.devices import Devices
-from wgan_gp.training.hooks import ReportingHook
 from wgan_gp.training.optimizer import dense
 
 layers = tf.keras.layers
@@ -262,6 +262,7 @@ def check(examples=None, classes=0, generator=generator, critic=critic, replicas
     if examples is not None:
         data = find(lambda split: examples).open(batch_size=16)
     spec = DataSpec((2,), classes, bounded=False)
+    networks = UserNetworks("wgan_gp.train", networks)
     library = loading.UserCode({"python": networks}).add_to(LIBRARY)
     check_user_code(settings, devices, spec, library, data)
     if data is None:  # as before a run is compiled
@@ -577,17 +578,19 @@ def test_an_exception_without_a_text_is_named():
     "method", ["begin", "before_loop", "after_loop", "reads_state", "end", "close"]
 )
 def test_an_exit_in_a_hook_is_an_error(method):
-    hook = ReportingHook(type("Leave", (wgan_gp.Hook,), {method: leave})())
+    hook = extensions.report_errors(type("Leave", (wgan_gp.Hook,), {method: leave})(), "hook")
     arguments = {"before_loop": (0, 5), "close": ()}.get(method, (0,))
-    with pytest.raises(wgan_gp.UserError, match=r"^the hook Leave failed \(SystemExit: 0\)"):
+    message = rf"^the hook Leave: {method} failed \(SystemExit: 0\)"
+    with pytest.raises(wgan_gp.UserError, match=message):
         getattr(hook, method)(*arguments)
 
 
 @pytest.mark.parametrize("method", ["begin", "scalars", "close"])
 def test_an_exit_in_a_writer_is_an_error(method):
-    writer = extensions.report_errors(type("Leave", (wgan_gp.Writer,), {method: leave})())
+    writer = extensions.report_errors(type("Leave", (wgan_gp.Writer,), {method: leave})(), "writer")
     arguments = {"begin": (0,), "scalars": (5, {}), "close": ()}[method]
-    with pytest.raises(wgan_gp.UserError, match=r"^the writer Leave failed \(SystemExit: 0\)"):
+    message = rf"^the writer Leave: {method} failed \(SystemExit: 0\)"
+    with pytest.raises(wgan_gp.UserError, match=message):
         getattr(writer, method)(*arguments)
 
 
@@ -596,7 +599,7 @@ def test_an_exit_in_a_writer_is_an_error(method):
 def test_an_exit_at_the_end_of_a_run_is_an_error(tmp_path, given):
     kind = {"hooks": wgan_gp.Hook, "writers": wgan_gp.Writer}[given]
     leaving = type("Leave", (kind,), {"close": leave})()
-    with pytest.raises(wgan_gp.UserError, match=r"Leave failed \(SystemExit: 0\)"):
+    with pytest.raises(wgan_gp.UserError, match=r"Leave: close failed \(SystemExit: 0\)"):
         wgan_gp.train(config(tmp_path), **{given: [leaving]})
 
 

@@ -161,14 +161,15 @@ def test_the_program_of_the_page_runs(tmp_path, monkeypatch):
     [
         ("broken", "failed (RuntimeError: no server) — correct it; --verbosity=1 shows the"),
         ("nothing", "returned None, which is not a Writer — let it"),
-        ("Failing", "failed (ValueError: the disk of the other machine is full) — correct it"),
+        ("Failing", "scalars failed (ValueError: the disk of the other machine is full) — correct"),
     ],
 )
 def test_errors_of_a_writer_name_it(own, name, what):
     (open_writer,) = extensions.load_writers(wgan_gp.Config(writers=f"{own}:{name}"))
     with pytest.raises(wgan_gp.UserError) as raised:
         open_writer(None).scalars(1, {})
-    assert str(raised.value).startswith(f"--writers={own}:{name} {what}")
+    message = str(raised.value)
+    assert message.startswith(f"--writers={own}:{name}") and what in message
 
 
 @pytest.mark.parametrize("spec", [None, importlib.machinery.ModuleSpec("wandb", None)])
@@ -194,7 +195,7 @@ def test_an_error_of_a_passed_writer_names_it(tmp_path):
             raise OSError("no space left")
 
     config = wgan_gp.Config(model_dir=str(tmp_path / "run"), train_steps=5, **TINY)
-    with pytest.raises(wgan_gp.UserError, match=r"^the writer Full failed \(OSError: no space"):
+    with pytest.raises(wgan_gp.UserError, match=r"^the writer Full: \w+ failed \(OSError: no"):
         wgan_gp.train(config, writers=[Full()])
 
 

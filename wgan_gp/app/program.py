@@ -105,10 +105,11 @@ def use_saved_run(config: Config, given: Mapping[str, Any]) -> int:
 def run_doctor(config: Config) -> int:
     """Reports the state of the machine, and returns the exit status."""
     from .doctor import doctor  # noqa: PLC0415
+    from .doctor.facts import Facts  # noqa: PLC0415
 
     # Chips of this machine are checked without --tpu as well.
     prepare_environment(config.tpu or ("local" if tpu_machine.find_chips() else None))
-    return doctor.report(doctor.examine(config))
+    return doctor.report(Facts(config))
 
 
 def connect_for(config: Config, user_code: loading.UserCode) -> Devices | None:

@@ -24,7 +24,7 @@ from ..runtime.signals import in_notebook
 from ..training import ada, checkpoint_files
 from ..training.ada import AdaHook
 from ..training.checkpointing import Checkpoints
-from ..training.hooks import Hook, PullHook, ReportingHook
+from ..training.hooks import Hook, PullHook
 from ..training.improvement import EarlyStopHook, KeepBestHook
 from ..training.loop import DeviceStateLoop
 from ..training.networks import summary_text
@@ -149,7 +149,7 @@ def make_trainer(
     on_devices = train_loop if isinstance(train_loop, DeviceStateLoop) else None
     # Files of the run are written from here on, after everything that may refuse it, and only by
     # the chief. The other processes compute the same values and write nothing.
-    passed = [extensions.report_errors(each) for each in writers]
+    passed = [extensions.report_errors(each, "writer") for each in writers]
     writer = Writers(*passed)
     if is_chief:
         _claim(run, record, newest)
@@ -171,7 +171,7 @@ def make_trainer(
     if evaluator is not None:
         actions.append(EvaluationHook(run, writer, evaluator, actions))
         actions += improvement_hooks(run)
-    actions += [CheckpointHook(run), *map(ReportingHook, hooks)]
+    actions += [CheckpointHook(run), *[extensions.report_errors(each, "hook") for each in hooks]]
     if on_devices:
         actions.insert(0, PullHook(on_devices.pull, actions))
     return Trainer(

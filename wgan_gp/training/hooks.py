@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-from ..errors import explaining
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,45 +89,6 @@ class Hook:
 
     def close(self) -> None:
         """Releases resources at the end, also after an error."""
-
-
-class ReportingHook(Hook):
-    """A hook that forwards all calls to a hook of the user, whose errors become a UserError.
-
-    Args:
-      hook: The hook. The message names its class.
-    """
-
-    def __init__(self, hook: Hook):
-        self._hook = hook
-
-    def begin(self, iteration: int) -> None:
-        self._forward("begin", iteration)
-
-    def before_loop(self, iteration: int, count: int) -> None:
-        self._forward("before_loop", iteration, count)
-
-    def after_loop(self, loop: LoopResult) -> None:
-        self._forward("after_loop", loop)
-
-    def after_evaluation(self, iteration: int, metrics: Mapping[str, float]) -> None:
-        self._forward("after_evaluation", iteration, metrics)
-
-    def reason_to_stop(self) -> str | None:
-        return self._forward("reason_to_stop")
-
-    def reads_state(self, loop: LoopResult) -> bool:
-        return self._forward("reads_state", loop)
-
-    def end(self, iteration: int) -> None:
-        self._forward("end", iteration)
-
-    def close(self) -> None:
-        self._forward("close")
-
-    def _forward(self, method: str, *args: Any) -> Any:
-        with explaining(f"the hook {type(self._hook).__name__}"):
-            return getattr(self._hook, method)(*args)
 
 
 class IntervalHook(Hook):

@@ -1,10 +1,8 @@
-"""The checks of --mode=doctor of Google Cloud: a TPU by its name, and buckets.
-
-Each check receives what it asks, so that tests need no account.
-"""
+"""The checks of --mode=doctor of Google Cloud: a TPU by its name, and buckets."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 import posixpath
 import re
@@ -18,57 +16,82 @@ from ...config import Config, DeviceSettings
 from ...errors import UserError, reason
 from ...run_directory.buckets import bucket_of, explain_bucket_error
 from ...runtime import tpu_errors
-from .finding import Finding, not_checked, ok, problem
+from .facts import Facts, NotChecked
+from .machine_checks import WITHOUT_TENSORFLOW, Result
 
 _MULTI_REGIONS = {"us": "us-", "eu": "europe-", "asia": "asia-"}
 
 
-def check_tpu_name(
-    settings: DeviceSettings, make_client: Callable[..., Any], tensorflow_version: str
-) -> Finding:
+def check_tpu(facts: Facts) -> Result:
+    """Checks a TPU that is given by its name or its address."""
+    if not facts.config.on_remote_tpu:
+        return NotChecked("there is no --tpu=NAME")
+    if not facts.config.tpu_has_name:
+        return check_tpu_address(facts.config)
+    return WITHOUT_TENSORFLOW if facts.tensorflow.error else check_tpu_name(facts)
+
+
+def check_tpu_name(facts: Facts) -> Result:
     """Checks that a TPU given by its name is READY and runs the same TensorFlow.
 
     It does not connect to the TPU, because that would stop a program that uses it.
-
-    Args:
-      settings: The flags that select the TPU.
-      make_client: The class of TensorFlow's client of the Cloud TPU API.
-      tensorflow_version: The version of TensorFlow on this machine.
     """
-    name = "TPU by name"
+    # TensorFlow connects with this client; it has no public name.
+    from tensorflow.python.tpu.client.client import Client  # noqa: PLC0415
+
+    settings, version = facts.config, facts.tensorflow.version
     try:
-        client = make_client(**settings.place_of_tpu)
+        client = Client(**settings.place_of_tpu)
         endpoints = client.network_endpoints()  # raises an error unless the TPU is READY
         kind, image = client.accelerator_type(), client.runtime_version()
     except Exception as error:  # as in runtime/tpu_connection.py
-        return problem(name, tpu_errors.explain(error, settings))
+        return tpu_errors.explain(error, settings)
     server = re.search(r"tf-(\d+\.\d+)", str(image))
-    if server and not tensorflow_version.startswith(f"{server[1]}."):
-        return problem(
-            name,
-            f"the image {image} runs TensorFlow {server[1]}, but this machine has "
-            f"{tensorflow_version}",
+    if server and not version.startswith(f"{server[1]}."):
+        return UserError(
+            f"the image {image} runs TensorFlow {server[1]}, but this machine has {version}",
             f"install tensorflow-tpu {server[1]} here, or create the TPU with another image",
         )
-    return ok(name, f"--tpu={settings.tpu} is READY, {kind}, {image}, {len(endpoints)} machine(s)")
+    return f"--tpu={settings.tpu} is READY, {kind}, {image}, {len(endpoints)} machine(s)"
 
 
-def check_tpu_address(settings: DeviceSettings, seconds: float = 10) -> Finding:
+def check_tpu_address(settings: DeviceSettings, seconds: float = 10) -> Result:
     """Checks that a server accepts connections at a TPU's grpc:// address."""
-    name, flag = "TPU by address", f"--tpu={settings.tpu}"
+    flag = f"--tpu={settings.tpu}"
     host, _, port = str(settings.tpu).removeprefix("grpc://").partition(":")
     try:
         with socket.create_connection((host, int(port or 8470)), timeout=seconds):
-            return ok(name, f"{flag} accepts connections")
+            return f"{flag} accepts connections"
     except (OSError, ValueError) as error:
-        return problem(
-            name,
+        return UserError(
             f"no connection to {flag} ({reason(error)})",
             "check the address and the port, and that this machine is in the TPU's network",
         )
 
 
-def check_bucket_read(flag: str, path: str, files: Any) -> Finding:
+def check_buckets(facts: Facts) -> Result | list[Result]:
+    """Checks the access to all buckets of the flags."""
+    config = facts.config
+    if not buckets_of(config):
+        return NotChecked("no flag names a bucket")
+    if facts.tensorflow.error:
+        return WITHOUT_TENSORFLOW
+    import tensorflow as tf  # noqa: PLC0415
+
+    checks = {
+        "model_dir": (config.run_directory, check_bucket_write),
+        "data_cache": (config.data_cache, check_bucket_write),
+        "data_dir": (config.data_dir, check_bucket_read),
+        "test_data_dir": (config.test_data_dir, check_bucket_read),
+    }
+    return [
+        check(flag, path, tf.io.gfile)
+        for flag, (path, check) in checks.items()
+        if path and path.startswith("gs://")
+    ]
+
+
+def check_bucket_read(flag: str, path: str, files: Any) -> Result:
     """Checks that a path in a bucket can be read.
 
     Args:
@@ -83,11 +106,11 @@ def check_bucket_read(flag: str, path: str, files: Any) -> Finding:
     try:
         files.stat(folder)
     except Exception as error:
-        return problem("bucket", _explain(error, what, "read"))
-    return ok("bucket", f"{what} can be read")
+        return _explain(error, what, "read")
+    return f"{what} can be read"
 
 
-def check_bucket_write(flag: str, path: str, files: Any) -> Finding:
+def check_bucket_write(flag: str, path: str, files: Any) -> Result:
     """Checks that an object can be written to a folder, read and removed.
 
     Args:
@@ -108,14 +131,23 @@ def check_bucket_write(flag: str, path: str, files: Any) -> Finding:
         done = "deleted"
         files.remove(probe)
     except Exception as error:
-        finding = problem("bucket", _explain(error, what, done))
         if done == "read":
-            _remove_quietly(probe, files)
-        return finding
-    return ok("bucket", f"{what} can be written and read")
+            with contextlib.suppress(Exception):  # the error that came first is reported
+                files.remove(probe)
+        return _explain(error, what, done)
+    return f"{what} can be written and read"
 
 
-def check_location(bucket: str, zone: str | None, find_location: Callable[[str], str]) -> Finding:
+def check_locations(facts: Facts) -> Result | list[Result]:
+    """Checks that the buckets are near the TPU."""
+    buckets = buckets_of(facts.config)
+    if not buckets or facts.config.tpu is None:
+        return NotChecked("it requires --tpu and a bucket")
+    zone = find_zone(facts.config)
+    return [check_location(bucket, zone, find_bucket_location) for bucket in buckets]
+
+
+def check_location(bucket: str, zone: str | None, find_location: Callable[[str], str]) -> Result:
     """Checks that a bucket is in the region of the TPU.
 
     Args:
@@ -123,25 +155,23 @@ def check_location(bucket: str, zone: str | None, find_location: Callable[[str],
       zone: The zone of the TPU, or None if it is unknown.
       find_location: Returns the location of a bucket, such as "US-WEST4" or "EU".
     """
-    name = f"location of {bucket}"
     try:
         location = find_location(bucket.removeprefix("gs://")).lower()
     except ImportError:
-        return not_checked(name, "it requires `pip install google-api-python-client`")
+        return NotChecked("it requires `pip install google-api-python-client`")
     except Exception as error:
-        return not_checked(name, str(explain_bucket_error(error, bucket, "read") or reason(error)))
+        return NotChecked(explain_bucket_error(error, bucket, "read") or reason(error))
     if zone is None:
-        return not_checked(
-            name, f"it is {location}, but the zone of the TPU is unknown: give --tpu=ZONE/NAME"
+        return NotChecked(
+            f"{bucket} is in {location}, but the zone of the TPU is unknown: give --tpu=ZONE/NAME"
         )
     region = zone.rpartition("-")[0]
     if location == region or region.startswith(_MULTI_REGIONS.get(location, "none")):
-        return ok(name, f"{location}, as the TPU in {zone}")
+        return f"{bucket} is in {location}, as the TPU in {zone}"
     if "-" not in location and location not in _MULTI_REGIONS:
-        return not_checked(name, f"{location} is a pair of regions; the TPU is in {zone}")
-    return problem(
-        name,
-        f"the bucket is in {location} and the TPU in {zone}, so it is slow and its traffic costs "
+        return NotChecked(f"{bucket}: {location} is a pair of regions; the TPU is in {zone}")
+    return UserError(
+        f"{bucket} is in {location} and the TPU in {zone}, so it is slow and its traffic costs "
         "money",
         f"create a bucket with `gcloud storage buckets create gs://NAME --location={region}`",
     )
@@ -184,10 +214,3 @@ def _explain(error: Exception, what: str, done: str) -> UserError:
     return explain_bucket_error(error, what, done) or UserError(
         f"{what} cannot be {done} ({reason(error)})", "check the path and the permissions"
     )
-
-
-def _remove_quietly(path: str, files: Any) -> None:
-    try:
-        files.remove(path)
-    except Exception:  # the caller reports the error that came first
-        return

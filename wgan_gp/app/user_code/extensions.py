@@ -7,16 +7,18 @@ import importlib
 import importlib.util
 import typing
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from ...config import Config
-from ...errors import UserError, explaining, shown
+from ...errors import Reporting, UserError, explaining, shown
 from . import loading
 
 if typing.TYPE_CHECKING:
     from ...run_directory.directory import RunDirectory
     from ...training.hooks import Hook
     from ...writers.writer import Writer
+
+_Extension = TypeVar("_Extension")
 
 # The class of each tracker's writer, in the module of `wgan_gp.writers` with the tracker's name.
 # The optional dependencies of the project have the same names.
@@ -71,17 +73,9 @@ def load_writers(config: Config) -> list[Callable[[RunDirectory], Writer]]:
     ]
 
 
-def report_errors(writer: Writer, name: str | None = None) -> Writer:
-    """Returns a writer that forwards all calls and turns errors into a UserError.
-
-    Args:
-      writer: The writer of the user.
-      name: The writer in the message. Defaults to its class.
-    """
-    from ...writers.writer import Writers  # noqa: PLC0415
-
-    name = name or f"the writer {type(writer).__name__}"
-    return Writers(writer, reporting=functools.partial(explaining, name))
+def report_errors(value: _Extension, kind: str) -> _Extension:
+    """Returns a hook or a writer of the user whose errors become a UserError with its class."""
+    return typing.cast(_Extension, Reporting(value, f"the {kind} {type(value).__name__}"))
 
 
 def _names(value: str | None) -> list[str]:
@@ -102,7 +96,7 @@ def _open(name: str, make: Any, config: Config, directory: RunDirectory) -> Writ
     if name in TRACKERS:
         arguments = (config.to_dict(), directory.path, getattr(directory, name))
     flag = f"--writers={name}"
-    return report_errors(_create(flag, make, *arguments, kind=Writer), flag)
+    return typing.cast(Writer, Reporting(_create(flag, make, *arguments, kind=Writer), flag))
 
 
 def _create(flag: str, make: Any, *arguments: Any, kind: type) -> Any:

@@ -14,6 +14,7 @@ import pathlib
 import sys
 import traceback
 import types
+import typing
 from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
@@ -25,6 +26,9 @@ from ...data.datasets import DATASETS
 from ...errors import UserError, explaining, shorten, shown, text_of
 from ..library import Library, Registry
 
+if typing.TYPE_CHECKING:
+    from .user_networks import UserNetworks
+
 _NETWORKS = ("model", "generator_model")
 # Frames of the import itself, which say nothing about the code of the user.
 _OWN = (__file__, importlib.__file__)
@@ -35,20 +39,17 @@ class UserCode:
     """The networks, the dataset and the objective of the user in a run.
 
     Attributes:
-      networks: By the value of --model and --generator_model: modules or objects with `generator`
-        and `critic`, which are networks or functions that return one.
+      networks: The networks by the value of --model and --generator_model.
       dataset: A function of a split that returns the data; see `data.user_data`.
       objective, optimizers: See `Library`.
       sha256: The hashes of the files, by setting; None for code without a file.
-      flags: What names each of the networks in messages, by its value; wgan_gp.train without.
     """
 
-    networks: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    networks: Mapping[str, UserNetworks] = dataclasses.field(default_factory=dict)
     dataset: Callable[..., Any] | None = None
     objective: Any = None
     optimizers: tuple[Any, Any] | None = None
     sha256: Mapping[str, str | None] = dataclasses.field(default_factory=dict)
-    flags: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def record(self, config: Config) -> Config:
         """Returns the configuration with the hashes of the files."""
@@ -59,16 +60,8 @@ class UserCode:
 
     def add_to(self, library: Library) -> Library:
         """Returns the networks and losses of the project with those of the user."""
-        library = dataclasses.replace(library, objective=self.objective, optimizers=self.optimizers)
-        if not self.networks:
-            return library
-        from .user_networks import UserNetworks  # noqa: PLC0415
-
-        networks = {
-            name: UserNetworks(self.flags.get(name, "wgan_gp.train"), module)
-            for name, module in self.networks.items()
-        }
-        return dataclasses.replace(library, models=library.models.with_networks(networks))
+        models = library.models.with_networks(self.networks)
+        return Library(models, self.objective, self.optimizers)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -136,13 +129,15 @@ def load(config: Config, models: Registry, settings: tuple[str, ...] = CODE_SETT
         raise UserError(
             f"{codes['dataset'].flag} is {shown(dataset)}", "name a function that returns the data"
         )
-    networks = {setting: code for setting, code in codes.items() if setting in _NETWORKS}
     return UserCode(
-        {getattr(config, setting): code.module for setting, code in networks.items()},
+        {
+            getattr(config, setting): _networks(code.flag, code.module)
+            for setting, code in codes.items()
+            if setting in _NETWORKS
+        },
         dataset,
         codes["objective"].get() if "objective" in codes else None,
         sha256={setting: code.sha256 for setting, code in codes.items()},
-        flags={getattr(config, setting): code.flag for setting, code in networks.items()},
     )
 
 
@@ -183,7 +178,8 @@ def from_objects(
     loaded = load(config, models, of_files)
     networks = dict(loaded.networks)
     if generator is not None or critic is not None:
-        networks[PYTHON] = types.SimpleNamespace(generator=generator, critic=critic)
+        module = types.SimpleNamespace(generator=generator, critic=critic)
+        networks[PYTHON] = _networks("wgan_gp.train", module)
     return config, dataclasses.replace(
         loaded,
         networks=networks,
@@ -191,6 +187,12 @@ def from_objects(
         objective=loaded.objective if objective is None else objective,
         optimizers=None if None in optimizers else optimizers,
     )
+
+
+def _networks(flag: str, module: Any) -> UserNetworks:
+    from .user_networks import UserNetworks  # noqa: PLC0415  (imports TensorFlow)
+
+    return UserNetworks(flag, module)
 
 
 def _as_dataset_function(data: Any, training_split: str) -> Callable[..., Any]:

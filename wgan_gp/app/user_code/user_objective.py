@@ -10,12 +10,11 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from ...errors import UserError, explaining, shorten, shown
+from ...errors import Reporting, UserError, explaining, shorten, shown
 from ...training.objective import Objective, Terms, critic_term_intervals, generator_needs_real
 from .user_networks import weight_name
 
 _REQUIRED = ("critic_terms", "generator_terms", "critic_term_names", "generator_term_names")
-_MISSING = object()  # stands for an attribute that the objective does not have
 
 
 def create_objective(
@@ -85,52 +84,32 @@ def _accepted(
     return {name: value for name, value in settings.items() if is_passed(name)}
 
 
-class UserObjective:
+class UserObjective(Reporting):
     """An objective of the user, whose errors become a UserError that names it.
 
     Args:
       objective: The objective. Without a method `constrain`, it leaves the critic's weights as the
         optimizer sets them.
-      flag: The flag that names it.
+      flag: The flag that names it; also an attribute.
     """
 
     def __init__(self, objective: Any, flag: str):
-        self._objective = objective
+        super().__init__(objective, flag)
         self.flag = flag
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_objective":  # a copy is being created
-            raise AttributeError(name)
-        with explaining(self.flag):  # of a property
-            value = getattr(self._objective, name, _MISSING)
-        if value is _MISSING:
-            raise AttributeError(f"{self.flag} has no {name}")
-        return value
-
-    def critic_terms(self, *args: Any, **kwargs: Any) -> Terms:
-        with explaining(f"{self.flag}: critic_terms"):
-            return self._objective.critic_terms(*args, **kwargs)
-
-    def generator_terms(self, *args: Any, **kwargs: Any) -> Terms:
-        with explaining(f"{self.flag}: generator_terms"):
-            return self._objective.generator_terms(*args, **kwargs)
+        if not hasattr(self, "constrain"):
+            self.constrain = lambda weights: None
 
     def without_lazy_penalty(self) -> UserObjective:
         """Returns the objective with its penalty in every critic step; see `GanObjective`."""
         if getattr(self, "penalty_interval", 1) == 1:
             return self
         with explaining(self.flag):
-            own = copy.copy(self._objective)
+            own = copy.copy(self._target)
             try:
                 object.__setattr__(own, "penalty_interval", 1)  # also of a frozen dataclass
             except AttributeError:  # a property
                 return self
         return UserObjective(own, self.flag)
-
-    def constrain(self, weights: Sequence[tf.Variable]) -> None:
-        with explaining(f"{self.flag}: constrain"):
-            if constrain := getattr(self._objective, "constrain", None):
-                constrain(weights)
 
 
 def check_objective(
