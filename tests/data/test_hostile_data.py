@@ -17,7 +17,7 @@ from tests.helpers.records import write_records
 from tests.helpers.runs import find_data, open_data
 from wgan_gp.config import Config, DataSettings
 from wgan_gp.data import pipeline_errors
-from wgan_gp.data.sources import downloads, listing
+from wgan_gp.data.sources import listing
 from wgan_gp.data.sources import tfds as prepared
 from wgan_gp.data.sources.folder import find_encoded
 from wgan_gp.errors import UserError, printable
@@ -305,7 +305,8 @@ def test_downloads_have_timeouts(sent, tmp_path):
 
 
 def test_a_request_with_a_timeout_keeps_it(sent):
-    with downloads.limit_downloads(), pytest.raises(requests.ConnectionError):
+    limit_requests()
+    with pytest.raises(requests.ConnectionError):
         requests.get("https://example.org", timeout=7)
     ((timeout, retries),) = sent
     assert timeout == 7 and retries.connect is None

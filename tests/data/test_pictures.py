@@ -30,8 +30,8 @@ from wgan_gp.data import pixels
 from wgan_gp.data.feed import replica_batches
 from wgan_gp.data.loop_input import open_loop_input
 from wgan_gp.data.sources import decode as decoding
-from wgan_gp.data.sources import python, shapes
-from wgan_gp.data.sources.shapes import Form
+from wgan_gp.data.sources import python
+from wgan_gp.data.sources.decode import Form
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.typed_json import load_dataclass
 
@@ -122,14 +122,14 @@ def test_a_function_of_the_user_gets_a_pair_for_a_rectangle():
 
 
 def test_the_central_window_is_the_largest_of_its_ratio():
-    assert shapes.central_window((48, 24), (24, 24)) == (24, 24)
-    assert shapes.central_window((48, 24), (48, 24)) == (48, 24)
-    assert shapes.central_window((100, 30), (48, 24)) == (60, 30)
-    assert shapes.central_window((30, 100), (48, 24)) == (30, 15)
-    assert shapes.central_window((1, 100), (4096, 1)) == (1, 1)
+    assert decoding.central_window((48, 24), (24, 24)) == (24, 24)
+    assert decoding.central_window((48, 24), (48, 24)) == (48, 24)
+    assert decoding.central_window((100, 30), (48, 24)) == (60, 30)
+    assert decoding.central_window((30, 100), (48, 24)) == (30, 15)
+    assert decoding.central_window((1, 100), (4096, 1)) == (1, 1)
     random = np.random.default_rng(0)
     for size, target in random.integers(1, 3000, [200, 2, 2]).tolist():
-        window = shapes.central_window(tuple(size), tuple(target))
+        window = decoding.central_window(tuple(size), tuple(target))
         assert window[0] == size[0] or window[1] == size[1]
         assert all(1 <= kept <= whole for kept, whole in zip(window, size, strict=True))
 
@@ -221,7 +221,7 @@ def test_cropping_is_announced_once(tmp_path, capsys):
     assert line == f"note: --data_dir={folder}: {cropped}; --image_size=48x24 keeps it whole"
     mixed = put(tmp_path / "y", a_png=encoded(ramp(48, 24)), b_png=encoded(ramp(24, 48)))
     open_data(settings_of(mixed))
-    assert f"{cropped}; their shapes differ\n" in capsys.readouterr().err
+    assert f"{cropped}; --image_size=48x24 keeps it whole\n" in capsys.readouterr().err
     open_data(settings_of(folder, image_size="24x48"))
     assert "a.png of 48x24 pixels are cropped to their central 12x24" in capsys.readouterr().err
 

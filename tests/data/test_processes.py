@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from tests.data.test_folder_source import find, numbered, write
 from tests.helpers.decoders import Numbers
+from wgan_gp.data.sources import encoded as decoding
 from wgan_gp.data.sources.encoded import Item, Unreadable
-from wgan_gp.data.store import building, decoding, store
+from wgan_gp.data.store import building, store
 from wgan_gp.errors import UserError
 
 
@@ -154,12 +155,13 @@ def test_a_bucket_that_fails_ends_the_reading(started):
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/missing", "", None])
-def test_threads_decode_if_no_process_can_be_started(monkeypatch, capsys, started, program):
+def test_that_no_process_can_be_started_is_one_line(monkeypatch, started, program):
     monkeypatch.setattr(sys, "executable", program)
-    found = building.load(Numbers())
-    assert found.rows[:][:, 0].tolist() == list(range(400))
-    assert set(found.rows[:][:, 1]) == {os.getpid()}
-    assert capsys.readouterr().err.count("threads decode, which takes longer") == 1
+    message = (
+        "numbers: no process can be started|process that decoded --data_dir=numbers was killed"
+    )
+    with pytest.raises(UserError, match=message):
+        building.load(Numbers())
 
 
 def test_an_interrupt_does_not_wait_for_processes(started):
@@ -181,7 +183,8 @@ import os, sys
 print("started", flush=True)
 sys.path.insert(0, os.getcwd())
 from tests.helpers.decoders import Numbers
-from wgan_gp.data.store import building, decoding
+from wgan_gp.data.sources import encoded as decoding
+from wgan_gp.data.store import building
 decoding._CORES, decoding._FIRST_ITEMS = 2, 1
 decoding._TRIAL_SECONDS = decoding._WORTH_SECONDS = -1
 decoding._IDLE_SECONDS = 1
@@ -220,7 +223,7 @@ WITHOUT_GUARD = """
 import sys
 print("started")
 import wgan_gp
-from wgan_gp.data.store import decoding
+from wgan_gp.data.sources import encoded as decoding
 decoding._CORES, decoding._TRIAL_SECONDS, decoding._WORTH_SECONDS = 2, -1, -1
 decoding._FIRST_ITEMS = 1
 start = decoding._Processes.start

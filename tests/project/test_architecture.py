@@ -47,7 +47,7 @@ ALLOWED = {
     "wgan_gp/writers/mlflow.py": {"mlflow", "numpy"},
     "wgan_gp/writers/notebook.py": {"IPython", "numpy", "tensorflow", "tqdm"},
     "wgan_gp/writers/wandb.py": {"numpy", "wandb"},
-    "wgan_gp/data/sources/decode.py": {"numpy", "PIL", "tifffile"},
+    "wgan_gp/data/sources/decode.py": {"absl", "numpy", "PIL", "tifffile"},
     "flags.py": {"absl", "wgan_gp", "wgan_gp.config.settings", "wgan_gp.config", "wgan_gp.errors"},
     # The packages and the module next to the engine in a checkout.
     "wgan_gp/__init__.py": {"losses", "models"},

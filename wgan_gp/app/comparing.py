@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from ..config import Config, DataSettings, image_size_of
 from ..data.sources import listing
+from ..data.sources.decode import MAX_COLOR_CHANNELS
 from ..data.sources.encoded import Item, Unreadable
 from ..data.sources.folder import FolderSource, find_encoded
-from ..data.sources.shapes import MAX_COLOR_CHANNELS
 from ..errors import UserError, printable
 from ..evaluation import metrics, results
 from ..evaluation.examples import check_finite, with_progress_bar

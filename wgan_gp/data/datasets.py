@@ -419,7 +419,7 @@ def _check_flags(settings: DataSettings) -> None:
 def reporting(flag: str, settings: DataSettings) -> Iterator[None]:
     """Turns file errors into a UserError that names the flag of the files."""
     from .sources.listing import reading  # noqa: PLC0415
-    from .store.cache import find_store  # noqa: PLC0415
+    from .store.opening import find_store  # noqa: PLC0415
 
     find = functools.partial(find_store, settings.data_cache)
     with reading(f"{flag}={settings.data_dir}", find):

@@ -14,7 +14,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from ..data.sources import downloads, listing
+from ..data.sources import listing
 from ..errors import UserError, reason
 from ..run_directory.files import this_machine
 
@@ -39,7 +39,7 @@ def load_inception(name: str) -> tuple[str, Network]:
     """
     try:
         # Keras prints the progress of the download to stdout.
-        with contextlib.redirect_stdout(sys.stderr), downloads.socket_timeout():
+        with contextlib.redirect_stdout(sys.stderr), listing.socket_timeout():
             archive = tf.keras.utils.get_file(INCEPTION_FILE, INCEPTION)
         with tempfile.TemporaryDirectory() as folder:
             shutil.unpack_archive(archive, folder, "gztar")

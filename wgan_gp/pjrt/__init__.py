@@ -27,7 +27,7 @@ def has_nvidia_gpu(root: str = "/") -> bool:
 
 def programs_folder() -> str | None:
     """Returns the folder of compiled programs, or None if the user has none; imports TensorFlow."""
-    from ..data.store.cache import cache_folder  # noqa: PLC0415
+    from ..data.store.opening import cache_folder  # noqa: PLC0415
 
     folder = cache_folder(None)
     return None if folder is None else os.path.join(folder, "programs")

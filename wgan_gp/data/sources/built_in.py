@@ -3,37 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib
 
 from ...config import DataSettings
 from ...errors import UserError
 from ..source import Source
 from ..spec import DataSpec, names_of_numbers
-from .shapes import image_shape, is_cropped
 
-
-@dataclasses.dataclass(frozen=True)
-class BuiltIn:
-    """A dataset without files.
-
-    Attributes:
-      module: The module of this package whose `open_source` opens the dataset.
-      example_shape: `(H, W, C)` for images, `(D,)` for points.
-      classes: The number of classes of its labels; 0 without labels.
-      size: The number of examples; None if they are endless.
-    """
-
-    module: str
-    example_shape: tuple[int, ...]
-    classes: int = 0
-    size: int | None = None
-
-
-BUILT_IN = {
-    "digits": BuiltIn("digits", (8, 8, 1), classes=10, size=1797),
-    "gaussians_8": BuiltIn("toys", (2,), classes=8),
-    "gaussians_25": BuiltIn("toys", (2,), classes=25),
-    "swiss_roll": BuiltIn("toys", (2,)),
+# The shape of an example, `(H, W, C)` for images and `(D,)` for points, the number of classes, and
+# the number of examples, or None if they are endless.
+BUILT_IN: dict[str, tuple[tuple[int, ...], int, int | None]] = {
+    "digits": ((8, 8, 1), 10, 1797),
+    "gaussians_8": ((2,), 8, None),
+    "gaussians_25": ((2,), 25, None),
+    "swiss_roll": ((2,), 0, None),
 }
 
 
@@ -43,20 +25,21 @@ def find_source(settings: DataSettings) -> Source:
     Raises:
       UserError: If a flag of images does not apply to it.
     """
-    entry, origin = BUILT_IN[settings.dataset], f"--dataset={settings.dataset}"
-    shape = entry.example_shape
-    if len(shape) == 3:
-        height, width, channels = shape
-        shape = image_shape(settings, (height, width), channels)
+    shape, classes, size = BUILT_IN[settings.dataset]
+    origin, is_image = f"--dataset={settings.dataset}", len(shape) == 3
+    if is_image:
+        from .decode import image_shape, is_cropped  # noqa: PLC0415, which imports Pillow
+
+        own, shape = (shape[0], shape[1]), image_shape(settings, (shape[0], shape[1]), shape[2])
         if settings.image_channels not in (None, 1, 3):
             raise UserError(
                 f"--image_channels={settings.image_channels} does not apply to {origin}, which is "
                 "gray",
                 "use 1 or 3, or omit it",
             )
-        if settings.crop == "none" and is_cropped((height, width), shape[:2]):
+        if settings.crop == "none" and is_cropped(own, (shape[0], shape[1])):
             raise UserError(
-                f"--crop=none does not permit to crop the images of {height}x{width} pixels of "
+                f"--crop=none does not permit to crop the images of {own[0]}x{own[1]} pixels of "
                 f"{origin} to --image_size={settings.image_size}",
                 "give another size, or use --crop=center",
             )
@@ -67,11 +50,12 @@ def find_source(settings: DataSettings) -> Source:
                     f"--{name}={value} applies only to images, but {origin} contains points",
                     "omit it",
                 )
-    names = names_of_numbers(entry.classes) or None
-    spec = DataSpec(shape, entry.classes, len(shape) == 3, class_names=names)
-    source = Source(origin, spec, "float32", entry.size, resizable=True)
-    module = f".{entry.module}"
-    return dataclasses.replace(
-        source,
-        decode=lambda _: importlib.import_module(module, __package__).open_source(settings, source),
-    )
+    spec = DataSpec(shape, classes, is_image, class_names=names_of_numbers(classes) or None)
+    source = Source(origin, spec, "float32", size, resizable=True)
+
+    def decode(_: object) -> Source:
+        from . import toys  # noqa: PLC0415, which imports TensorFlow
+
+        return (toys.open_digits if is_image else toys.open_points)(settings, source)
+
+    return dataclasses.replace(source, decode=decode)

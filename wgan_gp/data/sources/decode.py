@@ -1,4 +1,4 @@
-"""Reads one encoded picture: its header, and its pixels in the form of a dataset.
+"""The form of the pictures of a dataset, and one encoded picture: its header, and its pixels.
 
 Processes that only decode import this module, so it does not import TensorFlow.
 Pillow decodes all formats. The package tifffile, which is optional, decodes TIFF files that Pillow
@@ -8,21 +8,24 @@ Pillow would drop bits are refused.
 
 from __future__ import annotations
 
-import contextlib
+import dataclasses
 import io
-import logging
+import logging as std_logging
 import os
 import warnings
-from collections.abc import Iterator
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import PIL.Image
+from absl import logging
 
-from ...errors import UserError, reason
+from ...config import DataSettings, image_size_of, sides_of
+from ...errors import UserError, naming, printable, reason
 from .encoded import Unreadable
-from .shapes import MAX_COLOR_CHANNELS, Form, Header, central_window, check_cropping
 
+MAX_DEFAULT_SIDE = 64  # pixels, the largest side unless --image_size is set
+MAX_COLOR_CHANNELS = 4  # red, green, blue and alpha
 # A file of a few hundred kilobytes can declare more pixels than this, and many files are decoded in
 # parallel. This many pixels take 400 MB when decoded.
 MAX_PIXELS = 2**27
@@ -37,9 +40,8 @@ _JPEG_FORMATS = ("JPEG", "MPO")  # cameras write several JPEGs into one file, an
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
 _SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *_TIFF)  # of files with long headers
 _PNG_DEPTH_AT = 24
-_HEIC_BRANDS = (b"heic", b"heix", b"hevc", b"heim", b"heis", b"mif1", b"msf1")
 # Tags of a TIFF, the last of which is 1 for unsigned integers.
-_WIDTH, _HEIGHT, _BITS, _COLORS, _ORIENTATION = 256, 257, 258, 262, 274
+_BITS, _COLORS, _ORIENTATION = 258, 262, 274
 _CHANNELS, _FORMAT, _UNSIGNED = 277, 339, 1
 _WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB = 0, 1, 2  # values of the tag of the colors
 _MODES = {1: "L", 2: "LA", 3: "RGB", 4: "RGBA"}  # Pillow's name of each number of channels
@@ -57,7 +59,208 @@ PIL.Image.init()
 # Pillow warns about large pictures and damaged metadata. Our own messages name what is unreadable,
 # and warnings.catch_warnings does not work in threads.
 warnings.filterwarnings("ignore", module=r"PIL\.")
-logging.getLogger("PIL.TiffImagePlugin").setLevel(logging.CRITICAL)
+std_logging.getLogger("PIL.TiffImagePlugin").setLevel(std_logging.CRITICAL)
+
+
+@dataclasses.dataclass(frozen=True)
+class Form:
+    """The form into which the pictures of a dataset are decoded.
+
+    Attributes:
+      shape: `(H, W, C)`, to which pictures are cropped and resized.
+      bits: 8 for uint8, 16 for uint16.
+      crop: The value of --crop.
+      exact: Whether pictures of another size are refused, in place of cropping and resizing.
+    """
+
+    shape: tuple[int, int, int]
+    bits: int = 8
+    crop: str = "center"
+    exact: bool = False
+
+    @property
+    def dtype(self) -> np.dtype:
+        """The dtype of decoded pictures."""
+        return np.dtype(np.uint16 if self.bits > 8 else np.uint8)
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """The properties of a picture that its header contains.
+
+    Attributes:
+      name: The name of the picture for messages.
+      size: Height and width of the upright picture, in pixels.
+      bits: 16 if its levels have more than 8 bits, else 8.
+      channels: The number of channels; 3 for a picture with a palette.
+    """
+
+    name: str
+    size: tuple[int, int]
+    bits: int = 8
+    channels: int = 3
+
+
+def image_shape(
+    settings: DataSettings, size: tuple[int, int], channels: int
+) -> tuple[int, int, int]:
+    """Returns the shape `(H, W, C)` of the images of a run.
+
+    Args:
+      settings: --image_size and --image_channels override the other arguments.
+      size: The height and the width without --image_size, in pixels.
+      channels: The number of channels without --image_channels.
+    """
+    if settings.image_size is not None:
+        size = sides_of(settings.image_size)
+    return *size, settings.image_channels or channels
+
+
+def default_square(size: tuple[int, int] | None) -> tuple[int, int]:
+    """Returns the default size for images of different sizes, of which the first has `size`.
+
+    Args:
+      size: Height and width of the first image, or None if they are unknown.
+    """
+    side = MAX_DEFAULT_SIDE if size is None else min(*size, MAX_DEFAULT_SIDE)
+    return side, side
+
+
+def default_rectangle(size: tuple[int, int], limit: int = MAX_DEFAULT_SIDE) -> tuple[int, int]:
+    """Returns the default size for images of one size, reduced to sides of at most `limit` pixels.
+
+    A square has the size of `default_square`.
+    """
+    longer = max(size)
+    if longer <= limit:
+        return size
+    height, width = (max(1, round(side * limit / longer)) for side in size)
+    return height, width
+
+
+def central_window(size: tuple[int, int], target: tuple[int, int]) -> tuple[int, int]:
+    """Returns height and width of the largest part of an image that has the target's aspect ratio.
+
+    They are whole numbers, so that up to half a pixel of a side may be missing or left over.
+
+    Args:
+      size: Height and width of the image.
+      target: Height and width of another image.
+    """
+    (height, width), (tall, wide) = size, target
+    if height * wide >= width * tall:  # the image is taller than the target, or has its ratio
+        return max(1, min(height, (2 * width * tall + wide) // (2 * wide))), width
+    return height, max(1, min(width, (2 * height * wide + tall) // (2 * tall)))
+
+
+def is_cropped(size: tuple[int, int], target: tuple[int, int]) -> bool:
+    """Returns True if the central window of an image leaves out a pixel of the result or more.
+
+    A smaller part is left out if the ratio of two whole numbers cannot be more exact.
+
+    Args:
+      size, target: As in `central_window`.
+    """
+    window = central_window(size, target)
+    return any(
+        (whole - kept) * side >= kept
+        for whole, kept, side in zip(size, window, target, strict=True)
+    )
+
+
+def choose_form(origin: str, headers: Sequence[Header], settings: DataSettings) -> Form:
+    """Returns the form of the pictures in files or records, and announces cropping.
+
+    If all headers have one size, this size is the default, reduced to at most 64 pixels. Otherwise
+    the default is a square as large as the shorter side of the first picture, at most 64 pixels.
+
+    Args:
+      origin: The flag for messages, such as "--data_dir=photos".
+      headers: Headers of some of the pictures, the first picture first.
+      settings: --image_size, --image_channels and --crop.
+
+    Raises:
+      UserError: If --crop=none and a picture would be cropped, or if the number of channels does
+        not fit the pictures.
+    """
+    if not headers:
+        return make_form(origin, settings, size=default_square(None), channels=3, bits=8)
+    first = headers[0]
+    is_one_size = all(header.size == first.size for header in headers)
+    return make_form(
+        origin,
+        settings,
+        size=default_rectangle(first.size) if is_one_size else default_square(first.size),
+        channels=first.channels if first.channels > MAX_COLOR_CHANNELS else 3,
+        bits=first.bits,
+        sizes=[(header.name, header.size) for header in headers],
+    )
+
+
+def make_form(
+    origin: str,
+    settings: DataSettings,
+    *,
+    size: tuple[int, int],
+    channels: int,
+    bits: int,
+    sizes: Sequence[tuple[str, tuple[int, int]]] = (),
+) -> Form:
+    """Returns the form of pictures, and announces cropping once for a dataset; see `choose_form`.
+
+    Args:
+      origin: The flag for messages, such as "--dataset=cifar10".
+      settings: --image_size, --image_channels and --crop.
+      size: Height and width without --image_size.
+      channels: The number of channels without --image_channels.
+      bits: 8 or 16.
+      sizes: The names of some pictures, and their height and width.
+    """
+    wanted = settings.image_channels
+    if wanted not in (None, channels) and max(wanted, channels) > MAX_COLOR_CHANNELS:
+        raise UserError(
+            f"--image_channels={wanted}, but the images of {origin} have {channels} channels",
+            "give 1, 2, 3 or 4 for pictures of colors, or omit it",
+        )
+    form = Form(image_shape(settings, size, channels), bits, settings.crop)
+    target = form.shape[:2]
+    name, found = next(((name, each) for name, each in sizes if is_cropped(each, target)), ("", ()))
+    if not found:
+        return form
+    name = printable(name)
+    with naming(f"{origin}: {name}"):
+        check_cropping(found, form)
+    logging.info(
+        f"note: {origin}: images such as {name} of {_pixels_text(found)} are cropped to their "
+        f"central {_pixels_text(central_window(found, target))}; "
+        f"--image_size={_uncropped(found, target)} keeps it whole"
+    )
+    return form
+
+
+def check_cropping(size: tuple[int, int], form: Form) -> None:
+    """Raises UserError if a picture of this height and width must not be cropped or resized."""
+    target = form.shape[:2]
+    if form.exact and size != target:
+        raise UserError(
+            f"it has {_pixels_text(size)}, but the first one {_pixels_text(target)}",
+            "give the size at which they are compared, such as --image_size=64",
+        )
+    if form.crop == "none" and is_cropped(size, target):
+        raise UserError(
+            f"it has {_pixels_text(size)}, and --crop=none does not permit cropping it to the "
+            "aspect ratio of --image_size",
+            f"use --image_size={_uncropped(size, target)}, or --crop=center",
+        )
+
+
+def _uncropped(size: tuple[int, int], target: tuple[int, int]) -> int | str:
+    """Returns a value of --image_size that does not crop a picture, not much larger than these."""
+    return image_size_of(*default_rectangle(size, max(*target, MAX_DEFAULT_SIDE)))
+
+
+def _pixels_text(size: tuple[int, int]) -> str:
+    return f"{size[0]}x{size[1]} pixels"
 
 
 def read_header(content: bytes, name: str) -> Header | None:
@@ -70,15 +273,14 @@ def read_header(content: bytes, name: str) -> Header | None:
     """
     try:
         if _needs_tifffile(content):
-            with _first_page(content) as page:
-                stored = page.imagewidth, page.imagelength
-                turn = _known_turn(page.tags.valueof(_ORIENTATION, 1))
-                size = _upright_size(stored, turn)
-                return Header(name, size, page.bitspersample, page.samplesperpixel)
+            height, width, channels = (levels := _read_tiff(content)).shape
+            return Header(name, (height, width), 8 * levels.itemsize, channels)
         with _open(content) as image:
             # A PNG without Exif metadata before its pixels would be decoded to find it after them.
             may_turn = image.format != "PNG" or "exif" in image.info
-            size = _upright_size(_stored_size(image), _orientation(image) if may_turn else 1)
+            if image.format == "TIFF":
+                image.load()  # turns it
+            size = _upright_size(image.size, _orientation(image) if may_turn else 1)
             bits = 16 if image.mode.startswith("I") else 8
             channels = 3 if image.mode == "P" else len(image.getbands())
             return Header(name, size, bits, channels)
@@ -122,10 +324,7 @@ def decode(content: str | bytes | np.ndarray, form: Form) -> np.ndarray:
         content = read_local(content)
     try:
         if _needs_tifffile(content):
-            with _first_page(content) as page:
-                _check_pixels((page.imagewidth, page.imagelength))
-                levels = _page_levels(page)
-            return _fit_levels(levels, form)
+            return _fit_levels(_read_tiff(content), form)
         with _open(content) as image:
             if form.bits == 8 and form.shape[2] in _MODES and not image.mode.startswith("I"):
                 return _fit(image, form)
@@ -217,8 +416,6 @@ def _describe(content: bytes, error: Exception) -> str:
     """Returns the reason why a picture cannot be read."""
     if not content:
         return "it is empty"
-    if content[4:8] == b"ftyp" and content[8:12] in _HEIC_BRANDS:
-        return "it is a HEIC file: convert it to JPEG or PNG"
     if isinstance(error, PIL.UnidentifiedImageError):
         return f"it is not a complete {KINDS} file"
     return reason(error) or type(error).__name__
@@ -235,13 +432,6 @@ def _orientation(image: PIL.Image.Image) -> int:
 
 def _known_turn(orientation: Any) -> int:
     return int(orientation) if orientation in range(1, 9) else 1
-
-
-def _stored_size(image: PIL.Image.Image) -> tuple[int, int]:
-    """Returns width and height of a picture that is not loaded, as it is stored."""
-    if image.format != "TIFF":
-        return image.size
-    return _tag(image, _WIDTH, 0), _tag(image, _HEIGHT, 0)  # newer versions turn `size`
 
 
 def _upright_size(size: tuple[int, int], orientation: int) -> tuple[int, int]:
@@ -398,9 +588,8 @@ def _resize(levels: np.ndarray, target: tuple[int, int]) -> np.ndarray:
     return np.clip(np.rint(np.stack(resized, axis=2)), 0, most).astype(levels.dtype)
 
 
-@contextlib.contextmanager
-def _first_page(content: bytes) -> Iterator[Any]:
-    """Opens the first image of a file, a TiffPage of tifffile.
+def _read_tiff(content: bytes) -> np.ndarray:
+    """Returns the upright pixels of the first image of a TIFF, `[H, W, C]` uint8 or uint16.
 
     Raises:
       Unreadable: If its pixels have another type, or tifffile is not installed.
@@ -412,7 +601,7 @@ def _first_page(content: bytes) -> Iterator[Any]:
         raise Unreadable(
             "it is a TIFF that Pillow cannot read exactly: pip install tifffile"
         ) from None
-    logging.getLogger("tifffile").setLevel(logging.CRITICAL)  # an error is raised, too
+    std_logging.getLogger("tifffile").setLevel(std_logging.CRITICAL)  # an error is raised, too
     with tifffile.TiffFile(io.BytesIO(content)) as file:
         page = file.pages[0]
         kind = f"it is a TIFF of {page.samplesperpixel} channels of {page.bitspersample} bits"
@@ -420,15 +609,11 @@ def _first_page(content: bytes) -> Iterator[Any]:
             raise Unreadable(f"{kind}: store unsigned integers of 8 or 16 bits")
         if page.photometric not in (_WHITE_IS_ZERO, _BLACK_IS_ZERO, _RGB):
             raise Unreadable(f"{kind} that are not red, green and blue: store RGB")
-        yield page
-
-
-def _page_levels(page: Any) -> np.ndarray:
-    """Returns the upright pixels of a page of tifffile, `[H, W, C]` uint8 or uint16."""
-    levels = page.asarray()
-    if page.axes.startswith("S"):  # the channels are stored one after the other
-        levels = np.moveaxis(levels, 0, -1)
-    if page.photometric == _WHITE_IS_ZERO:
-        levels = np.iinfo(levels.dtype).max - levels
-    levels = levels[..., None] if levels.ndim == 2 else levels
-    return _turn(levels, _known_turn(page.tags.valueof(_ORIENTATION, 1)))
+        _check_pixels((page.imagewidth, page.imagelength))
+        levels = page.asarray()
+        if page.axes.startswith("S"):  # the channels are stored one after the other
+            levels = np.moveaxis(levels, 0, -1)
+        if page.photometric == _WHITE_IS_ZERO:
+            levels = np.iinfo(levels.dtype).max - levels
+        levels = levels[..., None] if levels.ndim == 2 else levels
+        return _turn(levels, _known_turn(page.tags.valueof(_ORIENTATION, 1)))

@@ -5,17 +5,22 @@ from __future__ import annotations
 import contextlib
 import os
 import posixpath
+import socket
+import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
+import tqdm
 from absl import logging
 
 from ...errors import UserError, printable, reason
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import local_path
 from ...run_directory.json_files import digest
+from ...runtime.streams import is_terminal
+from ...runtime.tensorflow_patches import DOWNLOAD_TIMEOUTS
 
 # Seconds to look up a path. TensorFlow itself would retry for minutes or hours.
 _LOOKUP_TIMEOUT = 60.0
@@ -180,6 +185,32 @@ def warn_of_skipped(origin: str, skipped: dict[str, list[str]]) -> None:
             logging.warning(f"{origin}: {cause}: {printable(min(paths))}{more}")
 
 
+def progress_bar(
+    title: str, unit: str, total: int, items: Iterable | None = None, initial: int = 0
+) -> Any:
+    """Returns a progress bar of tqdm, over items if there are some, which only a terminal shows."""
+    return tqdm.tqdm(
+        items,
+        title,
+        total,
+        initial=initial,
+        unit=f" {unit}",
+        disable=not is_terminal(sys.stderr),
+        leave=False,
+    )
+
+
+@contextlib.contextmanager
+def socket_timeout(seconds: float = DOWNLOAD_TIMEOUTS[1]) -> Iterator[None]:
+    """Sets the default timeout of sockets, which urllib uses, inside the context."""
+    before = socket.getdefaulttimeout()
+    socket.setdefaulttimeout(seconds)
+    try:
+        yield
+    finally:
+        socket.setdefaulttimeout(before)
+
+
 def _walk_remote(top: str) -> Iterator[str]:
     """Yields the files below a folder that is not local; such folders have no links."""
     for folder, _, names in tf.io.gfile.walk(top):
@@ -194,51 +225,37 @@ def _walk_local(top: str, skipped: dict[str, list[str]]) -> Iterator[str]:
 
     Links are followed last, so that a file inside the folder is listed under its own path.
     """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    def skip(cause: str, *paths: str) -> None:
+        skipped.setdefault(cause, []).extend(path[len(top) :].strip("/") for path in paths)
+
+    def shown(folder: str, names: list[str]) -> list[str]:
+        names = [name for name in names if not name.startswith(".")]  # such as .git
+        skip(NAME, *(posixpath.join(folder, name) for name in names if not is_utf8(name)))
+        return list(filter(is_utf8, names))
+
     seen: set[str] = set()  # real paths
-    links = [""]
+    links = [top]
     for link in links:  # the loop body appends to it
-        waiting = [(link, os.path.realpath(os.path.join(top, link)))]
-        while waiting:
-            inside, real = waiting.pop()
+        target, parent = os.path.realpath(link), os.path.realpath(posixpath.dirname(link))
+        if link != top and os.path.commonpath([target, parent]) == target:
+            skip(_LINK, link)
+            continue
+        for folder, inner, names in os.walk(link, onerror=fail):  # it does not follow links
+            real = os.path.realpath(folder)
             if real in seen:
-                skipped.setdefault(_LINK, []).append(inside)
+                skip(_LINK, folder)
+                inner.clear()
                 continue
             seen.add(real)
-            with os.scandir(os.path.join(top, inside)) as entries:
-                for entry in entries:
-                    path = posixpath.join(inside, entry.name)
-                    kind = _classify(entry, real)
-                    if kind == "file":
-                        yield path
-                    elif kind == "folder":
-                        waiting.append((path, os.path.join(real, entry.name)))
-                    elif kind == "link":
-                        links.append(path)
-                    elif kind is not None:
-                        skipped.setdefault(kind, []).append(path)
-
-
-def _classify(entry: os.DirEntry, parent: str) -> str | None:
-    """Classifies an entry of a folder.
-
-    Args:
-      entry: The entry.
-      parent: The real path of the folder.
-
-    Returns:
-      "file", "folder", "link" (to a folder), the reason for skipping it, or None if its name
-      begins with a dot.
-    """
-    if entry.name.startswith("."):
-        return None  # hidden, such as .git
-    if not is_utf8(entry.name):
-        return NAME
-    try:
-        if entry.is_dir(follow_symlinks=False):
-            return "folder"
-        if entry.is_dir():
-            target = os.path.realpath(entry.path)
-            return _LINK if os.path.commonpath([target, parent]) == target else "link"
-        return "file" if entry.is_file() else SPECIAL
-    except OSError:  # for example circular links
-        return SPECIAL
+            inner[:] = shown(folder, inner)
+            links += filter(os.path.islink, (posixpath.join(folder, name) for name in inner))
+            for name in shown(folder, names):
+                path = posixpath.join(folder, name)
+                if os.path.isfile(path):
+                    yield path[len(top) :].lstrip("/")
+                else:
+                    skip(SPECIAL, path)

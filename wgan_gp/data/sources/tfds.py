@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import posixpath
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,15 +16,16 @@ from ...config import DataSettings
 from ...errors import UserError, reason
 from ...run_directory.files import local_path
 from ...run_directory.json_files import digest
+from ...runtime.streams import is_terminal
+from ...runtime.tensorflow_patches import limit_requests
 from ..feed import without_autotune
 from ..source import NO_LABEL, Source
 from ..spec import DataSpec
 from ..store.opening import slow
 from . import decode as pictures
-from .downloads import limit_downloads
+from .decode import MAX_DEFAULT_SIDE, Form, default_square, make_form
 from .encoded import Encoded, Item
-from .listing import check_path, fingerprint_of, reading
-from .shapes import MAX_DEFAULT_SIDE, Form, default_square, make_form
+from .listing import check_path, fingerprint_of, reading, socket_timeout
 
 _FILE_FORMAT = "tfrecord"  # in which datasets are prepared
 _DESCRIPTION = "dataset_info.json"
@@ -302,7 +304,10 @@ def prepare(settings: DataSettings, builder: Any) -> None:
         )
     import tensorflow_datasets as tfds  # noqa: PLC0415
 
-    with limit_downloads():
+    limit_requests()  # downloads that make progress are not limited
+    if not is_terminal(sys.stderr):
+        tfds.disable_progress_bar()
+    with socket_timeout():
         try:
             builder.download_and_prepare(
                 file_format=_FILE_FORMAT,

@@ -1,5 +1,9 @@
-"""The three 2-D distributions of Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a).
+"""The examples of the built-in datasets.
 
+The digits are scikit-learn's: 1,797 images of 8x8 pixels, the test set of the UCI "Optical
+Recognition of Handwritten Digits" data (Alpaydin and Kaynak 1998).
+
+The others are the three 2-D distributions of Gulrajani et al. 2017 (arXiv:1704.00028, figure 1a).
 A new point is generated at every position, so there are no epochs. The distributions have the
 shapes of the paper. The paper does not give coordinates; each function states the ones used here.
 """
@@ -8,11 +12,13 @@ import dataclasses
 import math
 
 import numpy as np
+import sklearn.datasets
 import tensorflow as tf
 
 from ...config import DataSettings
 from ...runtime.randomness import RngStream, normal, uniform
 from ..source import Source
+from .decode import central_window
 
 # The standard deviation around each mode, for the distributions that have modes.
 DEVIATIONS = {"gaussians_25": 0.05, "gaussians_8": 0.02}
@@ -76,8 +82,8 @@ def mode_centers(dataset: str) -> np.ndarray:
     return draw(choice, tf.zeros([modes, 2])).numpy()
 
 
-def open_source(settings: DataSettings, source: Source) -> Source:
-    """Returns a source whose point at position p is a function of (seed, p).
+def open_points(settings: DataSettings, source: Source) -> Source:
+    """Returns the source, whose point at position p is a function of (seed, p).
 
     Args:
       settings: The name of the distribution and the seed.
@@ -91,3 +97,17 @@ def open_source(settings: DataSettings, source: Source) -> Source:
         return function(choice, noise), tf.cast(modes * choice[:, 0], tf.int32)
 
     return dataclasses.replace(source, draw=draw)
+
+
+def open_digits(settings: DataSettings, source: Source) -> Source:
+    """Returns the source with the images of the digits, cropped and resized to its shape."""
+    digits, (tall, wide, channels) = sklearn.datasets.load_digits(), source.spec.example_shape
+    images = tf.constant(digits.images[..., None] / 8.0 - 1.0, tf.float32)  # from [0, 16]
+    side = images.shape[1]
+    if (side, side) != (tall, wide):
+        height, width = central_window((side, side), (tall, wide))
+        top, left = (side - height) // 2, (side - width) // 2
+        images = tf.image.crop_to_bounding_box(images, top, left, height, width)
+        images = tf.image.resize(images, (tall, wide))  # bilinear: stays in [-1, 1]
+    examples = tf.repeat(images, channels, axis=3).numpy()
+    return dataclasses.replace(source, read=examples.__getitem__, labels=digits.target)

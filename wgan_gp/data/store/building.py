@@ -8,22 +8,18 @@ import io
 import os
 import posixpath
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
-import tqdm
 from absl import logging
 
 from ...errors import UserError, printable, reason, shorten
 from ...run_directory.buckets import explain_bucket_error
 from ...run_directory.files import fsync, local_path, write_atomic
 from ...run_directory.lock import Lock
-from ...runtime.streams import is_terminal
-from ..sources.encoded import Encoded
-from ..sources.listing import reading
-from .decoding import Part, decoded
+from ..sources.encoded import Encoded, decoded
+from ..sources.listing import progress_bar, reading
 from .store import (
     LABELS,
     MOST_NAMES,
@@ -32,11 +28,13 @@ from .store import (
     Store,
     check_no_link,
     delete_store,
+    key_of,
     open_shards,
     open_store,
     read_labels,
     read_record,
     shard_path,
+    write_record,
 )
 
 INCOMPLETE = ".incomplete"
@@ -46,10 +44,6 @@ _MOST_NAMED = 20  # examples that are left out, in the warning
 
 class UnwritableError(UserError):
     """A store cannot be begun: its folder cannot be written."""
-
-
-class NoSpaceError(UserError):
-    """A disk has too little space for a store."""
 
 
 def load(source: Encoded) -> Store:
@@ -64,7 +58,7 @@ def load(source: Encoded) -> Store:
 
 
 def build(source: Encoded, path: str) -> Store:
-    """Builds the store of a source in a folder, unless it is complete.
+    """Returns the store of a source in a folder, which is built unless it is complete.
 
     On a local disk, the folder is named PATH.incomplete until it is complete; in a bucket,
     data.json says so. After a kill, the next call continues with the files that are complete.
@@ -74,8 +68,9 @@ def build(source: Encoded, path: str) -> Store:
       path: The folder, local or in a bucket.
 
     Raises:
-      UnwritableError, NoSpaceError: If the store cannot be begun.
-      UserError: If no example can be read, the disk becomes full, or the folder has other files.
+      UnwritableError: If the store cannot be begun.
+      UserError: If no example can be read, there is not enough space, or the folder has other
+        files.
     """
 
     def write(folder: str, record: Record, lock: Lock) -> None:
@@ -85,14 +80,17 @@ def build(source: Encoded, path: str) -> Store:
             labels = np.concatenate([labels, added])
             _write_shard(folder, advanced, lock, examples, labels)
 
-    _write_store(Record.of(source), path, f"decoding {source.origin}", source.size, write)
-    return open_store(path)
+    # The classes and the size of records are found by reading all of them.
+    def begin() -> tuple[Record, int]:
+        return Record.of(source), source.size
+
+    return _write_store(path, key_of(source), f"decoding {source.origin}", begin, write)
 
 
 def copy(store: Store, path: str) -> Store:
     """Copies a store, in one sequential read, unless the copy is complete; see `build`."""
     whole = store.record
-    begin = dataclasses.replace(whole, shards=(), read=0, unreadable=0, left_out=(), complete=False)
+    empty = dataclasses.replace(whole, shards=(), read=0, unreadable=0, left_out=(), complete=False)
 
     def write(folder: str, record: Record, lock: Lock) -> None:
         for number in range(len(record.shards), len(whole.shards)):
@@ -103,45 +101,26 @@ def copy(store: Store, path: str) -> Store:
                 examples = np.asarray(store.rows[first : record.size])
             _write_shard(folder, record, lock, examples, store.labels)
 
-    _write_store(begin, path, f"copying {store.path}", len(store), write)
-    return open_store(path)
-
-
-def is_built(path: str, key: str) -> bool:
-    """Returns True if a folder is the complete store of a key; False if there is no such folder.
-
-    Raises:
-      UserError: If the folder is another store, is damaged or has other files.
-      tf.errors.OpError, OSError: If it cannot be read.
-    """
-    if not tf.io.gfile.isdir(path) or not tf.io.gfile.listdir(path):
-        return False
-    record = read_record(path)
-    if local_path(path) is None:
-        if record is None or not record.complete:
-            return False
-    elif record is None:
-        raise UserError(f"{path} contains other files", "give a new folder")
-    found = open_store(path).record
-    if found.key != key:
-        raise UserError(f"{path} already has the examples of {found.origin}", "give a new folder")
-    return True
+    what = f"copying {store.path}"
+    return _write_store(path, whole.key, what, lambda: (empty, len(store)), write)
 
 
 def _write_store(
-    record: Record,
     path: str,
+    key: str,
     what: str,
-    size: int,
+    begin: Callable[[], tuple[Record, int]],
     write: Callable[[str, Record, Lock], None],
-) -> None:
-    """Writes a store, unless it is complete, while no other process does so.
+) -> Store:
+    """Returns a store, which is written unless it is complete, while no other process does so.
+
+    A damaged one is written again.
 
     Args:
-      record: The state at the beginning.
       path: The folder of the store, to which the written folder is moved at the end.
+      key: The key of the store.
       what: What is done, for messages.
-      size: The number of examples.
+      begin: Returns the state at the beginning, and the number of examples.
       write: Writes the files of a folder from a state on, under a lock.
     """
     folder = path if local_path(path) is None else path + INCOMPLETE
@@ -150,16 +129,21 @@ def _write_store(
     lock = Lock(posixpath.join(root, f"lock-{name}"), "--data_cache")
     with contextlib.ExitStack() as stack:
         with _writing(UnwritableError, path, "give another --data_cache"):
-            if is_built(path, record.key):
-                return
+            with contextlib.suppress(UserError):  # damaged
+                if _is_complete(path, key):
+                    return open_store(path)
             check_no_link(path)
-            if tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path):
-                raise UserError(f"{path} is a file", "give a new folder")
             tf.io.gfile.makedirs(root or ".")
             lock.wait(f"building {path}")
             stack.callback(lock.release)
-            if is_built(path, record.key):  # meanwhile
-                return
+            try:
+                if _is_complete(path, key):  # meanwhile
+                    return open_store(path)
+            except UserError as error:
+                logging.warning(f"{error.what}: it is built again")
+            if folder != path:
+                delete_store(path)
+            record, size = begin()
             record = _continue(folder, record)
             _announce(what, (size - record.size) * record.example_bytes, path)
             tf.io.gfile.makedirs(folder)
@@ -173,6 +157,12 @@ def _write_store(
                 # Unlike TensorFlow, this replaces a folder if it is still empty.
                 os.rename(local_path(folder) or folder, local_path(path) or path)
                 fsync(root or ".")
+    return open_store(path)
+
+
+def _is_complete(path: str, key: str) -> bool:
+    record = read_record(path)
+    return record is not None and record.complete and record.key == key
 
 
 @contextlib.contextmanager
@@ -190,15 +180,16 @@ def _announce(what: str, needed: int, path: str) -> None:
     """Announces the size of a store, in bytes, that is going to be written.
 
     Raises:
-      NoSpaceError: If the disk has too little space.
+      UserError: If the disk has too little space.
     """
     local, free = local_path(path), ""
     if local is not None:
         space = shutil.disk_usage(posixpath.dirname(local) or ".").free
         if needed > space - _RESERVED:
-            raise NoSpaceError(
+            raise UserError(
                 f"{what} needs {size_text(needed)} in {path}, where {size_text(space)} are free",
-                "free space, or give --data_cache a folder on another disk",
+                "free space, or give --data_cache a folder on another disk, or off for examples "
+                "that fit in memory",
             )
         free = f", {size_text(space)} free"
     logging.info(f"{what}: {size_text(needed)} in {path}{free}")
@@ -246,79 +237,53 @@ def _shards(
       UserError: If no example can be read.
     """
     examples, labels = np.empty([size, *record.shape], record.dtype), np.empty([size], np.int64)
-    count, read, unreadable, left_out = 0, record.read, record.unreadable, list(record.left_out)
-    reasons: dict[str, str] = {}  # by the names of the first examples that are left out
+    shards, count, read, lost = record.shards, 0, record.read, record.unreadable
+    left_out, reasons = list(record.left_out), dict[str, str]()  # of those since the last kill
 
     def finished(*, complete: bool) -> Record:
         return dataclasses.replace(
             record,
-            shards=(*record.shards, count) if count else record.shards,
+            shards=(*shards, count) if count else shards,
             read=read,
-            unreadable=unreadable,
+            unreadable=lost,
             left_out=tuple(left_out[:MOST_NAMES]),
             complete=complete,
         )
 
-    bar = tqdm.tqdm(
-        total=source.size,
-        initial=read,
-        desc=f"reading {source.origin}",
-        unit=" examples",
-        disable=not is_terminal(sys.stderr),
-        leave=False,
-    )
+    bar = progress_bar(f"reading {source.origin}", "examples", source.size, initial=read)
     with bar, contextlib.closing(decoded(source, read)) as parts:
-        while (part := _next(parts, source.origin)) is not None:
+        while True:
+            with reading(source.origin):  # errors of the file system are those of the source
+                part = next(parts, None)
+            if part is None:
+                break
             keep()
             bar.update(len(part.labels))
-            places = np.setdiff1d(np.arange(len(part.labels)), list(part.unreadable))
-            begin = 0
-            while begin < len(part.labels):
-                taken = places[places >= begin][: size - count]
-                examples[count : count + len(taken)] = part.examples[taken]
-                labels[count : count + len(taken)] = part.labels[taken]
-                count += len(taken)
-                end = int(taken[-1]) + 1 if count == size else len(part.labels)
-                lost = [place for place in part.unreadable if begin <= place < end]
-                reasons |= {part.names[place]: part.unreadable[place] for place in lost}
-                left_out += [part.names[place] for place in lost]
-                read, unreadable, begin = read + end - begin, unreadable + len(lost), end
+            for place, name in enumerate(part.names):
+                read += 1
+                if place in part.unreadable:
+                    lost += 1
+                    left_out.append(name)
+                    reasons[name] = f" ({shorten(part.unreadable[place])})"
+                    continue
+                examples[count], labels[count] = part.examples[place], part.labels[place]
+                count += 1
                 if count == size:
-                    record = finished(complete=False)
-                    yield record, examples, labels
-                    count = 0
-    if read == unreadable:
-        why = next((f"{printable(name)}: {shorten(why)}" for name, why in reasons.items()), None)
+                    yield (advanced := finished(complete=False)), examples, labels
+                    shards, count = advanced.shards, 0
+    named = [f"{printable(name)}{reasons.get(name, '')}" for name in left_out[:_MOST_NAMED]]
+    if read == lost:
         raise UserError(
-            f"{source.origin} has no example that can be read ({why or 'there are none'})",
+            f"{source.origin} has no example that can be read: {', '.join(named) or 'it is empty'}",
             "give readable files",
         )
-    _warn_of(source.origin, finished(complete=True), reasons)
+    if lost:
+        others = f" and {lost - len(named)} more" if lost > len(named) else ""
+        logging.warning(
+            f"{source.origin}: {lost} of {read} examples cannot be read and "
+            f"{'is' if lost == 1 else 'are'} left out: {', '.join(named)}{others}"
+        )
     yield finished(complete=True), examples[:count], labels[:count]
-
-
-def _next(parts: Iterator[Part], origin: str) -> Part | None:
-    """Returns the next examples; errors of the file system are those of the source."""
-    with reading(origin):
-        return next(parts, None)
-
-
-def _warn_of(origin: str, record: Record, reasons: dict[str, str]) -> None:
-    """Names the examples that are left out on stderr, with each reason once."""
-    if not record.unreadable:
-        return
-    names, said = [], set()
-    for name in record.left_out[:_MOST_NAMED]:
-        why = reasons.get(name)
-        is_new = why is not None and why not in said
-        names.append(f"{printable(name)} ({shorten(why or '')})" if is_new else printable(name))
-        said.add(why)
-    others = record.unreadable - len(names)
-    logging.warning(
-        f"{origin}: {record.unreadable} of {record.read} examples cannot be read and "
-        f"{'is' if record.unreadable == 1 else 'are'} left out: {', '.join(names)}"
-        + (f" and {others} more" if others else "")
-    )
 
 
 def _write_shard(
@@ -330,7 +295,7 @@ def _write_shard(
         write_atomic(shard_path(folder, len(record.shards) - 1), _npy(examples))
         if record.class_names is not None:
             write_atomic(posixpath.join(folder, LABELS), _npy(labels))
-    record.write(folder)
+    write_record(folder, record)
 
 
 def _npy(array: np.ndarray) -> Iterator[bytes]:

@@ -1,15 +1,24 @@
-"""The examples of slow files as a source: decoded once, and read from their store."""
+"""The examples of slow files as a source: decoded once, and read from their store.
+
+The folder of --data_cache has one store for each source.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+import os
+import posixpath
+import re
+import tempfile
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 from absl import logging
 
 from ...config import DataSettings, DeviceSettings
+from ...errors import UserError
 from ...run_directory.files import local_path
 from ..feed import MAX_CACHE_BYTES, ExampleFormat, is_held, unreadable_stream
 from ..pixels import Pixels
@@ -17,7 +26,93 @@ from ..source import Source
 from ..sources.encoded import Encoded
 from ..sources.labels import numbered_like
 from ..spec import DataSpec, count_of
-from .cache import cache_folder, cached, find_record, local_copy
+from .building import UnwritableError, build, copy, load
+from .store import Record, Store, key_of, read_record
+
+OFF = "off"
+_KEY_LENGTH = 20
+
+
+def cache_folder(data_cache: str | None) -> str | None:
+    """Returns the folder that --data_cache names; None for off, or if the user has no folder."""
+    if data_cache is not None:
+        return None if data_cache == OFF else data_cache
+    root = os.environ.get("XDG_CACHE_HOME", "")
+    if not os.path.isabs(root):
+        root = posixpath.join(os.path.expanduser("~"), ".cache")
+    return posixpath.join(root, "wgan_gp") if os.path.isabs(root) else None
+
+
+def store_path(folder: str, key: str) -> str:
+    """Returns the folder of a store among the stores of a cache."""
+    return posixpath.join(folder, key[:_KEY_LENGTH])
+
+
+def find_store(data_cache: str | None, text: str) -> str | None:
+    """Returns the store of --data_cache that the text of an error names, or None."""
+    folder = cache_folder(data_cache)
+    if folder is None:
+        return None
+    inside = re.escape(posixpath.join(local_path(folder) or folder, ""))
+    found = re.search(rf"{inside}[0-9a-f]{{{_KEY_LENGTH}}}", text)
+    return None if found is None else found[0]
+
+
+def cached(source: Encoded, folder: str | None, *, in_memory: bool = False) -> Store:
+    """Returns the store of a source, which is built at the first call.
+
+    If there is no folder, or it cannot be written, the source is decoded at this start only.
+
+    Args:
+      source: The source.
+      folder: The folder of the stores, local or in a bucket; see `cache_folder`.
+      in_memory: Whether to decode into memory without a folder, and not into a temporary folder.
+
+    Raises:
+      UserError: If no example can be read, or there is not enough space.
+    """
+    if folder is not None:
+        try:
+            return build(source, store_path(folder, key_of(source)))
+        except UnwritableError as error:
+            logging.warning(f"{error.what}: {source.origin} is decoded at this start only")
+    return load(source) if in_memory else _kept_for_now(lambda path: build(source, path))
+
+
+def local_copy(store: Store, folder: str | None) -> Store:
+    """Returns a store on a local disk for one in a bucket, whose examples are slow to fetch singly.
+
+    Args:
+      store: The store.
+      folder: The local folder of the stores. None uses a temporary folder.
+
+    Raises:
+      UserError: If there is not enough space.
+    """
+    if folder is not None:
+        try:
+            return copy(store, store_path(folder, store.record.key))
+        except UnwritableError as error:
+            logging.warning(f"{error.what}: {store.path} is copied for this start only")
+    return _kept_for_now(lambda path: copy(store, path))
+
+
+def _kept_for_now(write: Callable[[str], Store]) -> Store:
+    """Returns a store in a temporary folder, which is deleted with it."""
+    folder = tempfile.TemporaryDirectory(prefix="wgan_gp-")
+    return dataclasses.replace(write(posixpath.join(folder.name, "store")), keep=folder)
+
+
+def find_record(source: Encoded, folder: str | None) -> Record | None:
+    """Returns the record of the complete store of a source, or None if there is none."""
+    if folder is None:
+        return None
+    key = key_of(source)
+    try:
+        record = read_record(store_path(folder, key))
+    except (UserError, tf.errors.OpError, OSError):
+        return None  # `cached` says so
+    return record if record is not None and record.complete and record.key == key else None
 
 
 def slow(
@@ -123,9 +218,9 @@ def _decode(
     with tf.device(None):  # pictures are read and decoded on this machine
         store = cached(encoded, cache_folder(settings.data_cache), in_memory=in_memory)
     labels: np.ndarray | None = None
-    if store.class_names:
+    if store.record.class_names:
         names = source.spec.class_names or ()
-        labels = numbered_like(names, store.labels, store.class_names, source.origin)
+        labels = numbered_like(names, store.labels, store.record.class_names, source.origin)
     is_read = not in_memory and not devices.on_remote_tpu
     if is_read and store.path is not None and local_path(store.path) is None:
         store = local_copy(store, cache_folder(None))

@@ -25,12 +25,11 @@ from ...run_directory.files import local_path
 from ...run_directory.json_files import digest, read_dataclass, write_object
 from ..source import NO_LABEL, Span
 from ..sources.encoded import Encoded
-from ..sources.npy import Rows, Shards, chunks, open_npy, read_header
+from ..sources.npy import Rows, Shards, open_npy, read_header
 
 SHARD_BYTES = 2**25  # two files are in memory at a time, with TensorFlow in less than 1 GB
 LABELS = "labels.npy"
 RECORD = "data.json"
-LARGEST_SHARD = 10**5  # more files than this have no name
 MOST_NAMES = 1000  # of examples that are left out, in data.json
 _PARALLEL = 16  # files that are opened at a time, which matters in a bucket
 _OWN_FILE = re.compile(r"(examples-\d{5}\.npy|labels\.npy|data\.json)(\.new)?")
@@ -63,16 +62,6 @@ class Record:
     left_out: tuple[str, ...] = ()
     complete: bool = False
 
-    def __post_init__(self) -> None:
-        if not self.shape or len(self.shape) > 8 or min(self.shape) < 1:
-            raise ValueError("shape is not the shape of an example")
-        if not re.fullmatch(r"[<|][uifb]\d", self.dtype):
-            raise ValueError("dtype is not a type of numbers")
-        if len(self.shards) > LARGEST_SHARD or min(self.shards, default=1) < 1:
-            raise ValueError("shards are not numbers of examples")
-        if min(self.read, self.unreadable) < 0:
-            raise ValueError("read and unreadable are not numbers of examples")
-
     @classmethod
     def of(cls, source: Encoded) -> Record:
         """Returns the record of a source of which no example was read."""
@@ -89,10 +78,6 @@ class Record:
         """The size of an example."""
         return math.prod(self.shape) * np.dtype(self.dtype).itemsize
 
-    def write(self, folder: str) -> None:
-        """Writes data.json."""
-        write_object(posixpath.join(folder, RECORD), self)
-
 
 def key_of(source: Encoded) -> str:
     """Returns the key of a source, which needs neither its size nor its classes."""
@@ -100,33 +85,23 @@ def key_of(source: Encoded) -> str:
     return digest({"identity": source.identity(), **form})
 
 
+@dataclasses.dataclass(frozen=True)
 class Store:
     """Decoded examples and their labels, in memory or in the files of a folder.
 
-    Args:
+    Attributes:
       record: The properties of the examples.
       rows: `[N, *shape]`.
       labels: `[N]` int64; NO_LABEL for examples of unknown class, 0 without classes.
       path: The folder; None for examples in memory.
       keep: An object that lives as long as the store, such as a temporary folder.
-
-    Attributes:
-      record, rows, labels, path: As above.
     """
 
-    def __init__(
-        self,
-        record: Record,
-        rows: Rows,
-        labels: np.ndarray,
-        path: str | None = None,
-        keep: Any = None,
-    ):
-        self.record = record
-        self.rows = rows
-        self.labels = labels
-        self.path = path
-        self._keep = keep
+    record: Record
+    rows: Rows
+    labels: np.ndarray
+    path: str | None = None
+    keep: Any = None
 
     def __len__(self) -> int:
         return self.record.size
@@ -135,38 +110,16 @@ class Store:
         """Returns the examples and the labels of a slice, or at an array of indices."""
         return np.asarray(self.rows[indices]), self.labels[indices]
 
-    @property
-    def class_names(self) -> tuple[str, ...] | None:
-        """The names of the classes; None without labels."""
-        return self.record.class_names
-
-    def load(self) -> np.ndarray:
-        """Returns all examples `[N, *shape]`, which are read in order."""
-        if isinstance(self.rows, np.ndarray):
-            return self.rows
-        examples = np.empty([len(self), *self.record.shape], self.record.dtype)
-        for first, part in chunks(self.rows):
-            examples[first : first + len(part)] = part
-        return examples
-
     def files(self) -> list[Span]:
-        """Returns the files of the examples."""
-        assert self.path is not None
-        paths = shard_paths(self.path, self.record)
+        """Returns the files of the examples, with the place of the first one in each."""
+
+        def find(number: int) -> Span:
+            path = shard_path(self.path or "", number)
+            with tf.io.gfile.GFile(path, "rb") as file:
+                return Span(path, read_header(file).begin, self.record.shards[number])
+
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            begins = pool.map(_begin_of, paths)
-            return list(map(Span, paths, begins, self.record.shards))
-
-
-def _begin_of(path: str) -> int:
-    """Returns the place of the first example in a file."""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return read_header(file).begin
-
-
-def shard_paths(folder: str, record: Record) -> list[str]:
-    """Returns the paths of the files of examples, in order."""
-    return [shard_path(folder, number) for number in range(len(record.shards))]
+            return list(pool.map(find, range(len(self.record.shards))))
 
 
 def shard_path(folder: str, number: int) -> str:
@@ -181,8 +134,12 @@ def read_record(folder: str) -> Record | None:
       UserError: If it is damaged.
       tf.errors.OpError, OSError: If it cannot be read.
     """
-    remedy = f"delete {folder}, which is built again"
-    return read_dataclass(Record, posixpath.join(folder, RECORD), remedy)
+    return read_dataclass(Record, posixpath.join(folder, RECORD), _remedy(folder))
+
+
+def write_record(folder: str, record: Record) -> None:
+    """Writes data.json."""
+    write_object(posixpath.join(folder, RECORD), record)
 
 
 def open_store(path: str) -> Store:
@@ -200,13 +157,14 @@ def open_store(path: str) -> Store:
 
 def open_shards(folder: str, record: Record) -> Rows:
     """Opens the files of examples. See `open_store` for errors."""
+    paths = [shard_path(folder, number) for number in range(len(record.shards))]
     with ThreadPoolExecutor(_PARALLEL) as pool:
-        shards = list(pool.map(lambda path: open_npy(path, folder), shard_paths(folder, record)))
+        shards = list(pool.map(lambda path: open_npy(path, folder), paths))
     for shard, count in zip(shards, record.shards, strict=True):
-        if shard.shape != (count, *record.shape) or shard.dtype != np.dtype(record.dtype):
+        if shard.shape != (count, *record.shape) or shard.dtype.str != record.dtype:
             raise UserError(
                 f"{folder}: a file of examples has other examples than {RECORD} says",
-                f"delete {folder}, which is built again",
+                _remedy(folder),
             )
     return Shards(shards)
 
@@ -216,18 +174,18 @@ def read_labels(folder: str, record: Record) -> np.ndarray:
     if record.class_names is None:
         return np.zeros([record.size], np.int64)
     labels = np.asarray(open_npy(posixpath.join(folder, LABELS), folder)[:])
-    classes = len(record.class_names)
     if (
         labels.ndim != 1
         or labels.dtype != np.int64
         or len(labels) < record.size
-        or (len(labels) and not NO_LABEL <= labels.min() <= labels.max() < classes)
+        or (len(labels) and not NO_LABEL <= labels.min() <= labels.max() < len(record.class_names))
     ):
-        raise UserError(
-            f"{folder}: {LABELS} has other labels than {RECORD} says",
-            f"delete {folder}, which is built again",
-        )
+        raise UserError(f"{folder}: {LABELS} has other labels than {RECORD} says", _remedy(folder))
     return labels[: record.size]
+
+
+def _remedy(folder: str) -> str:
+    return f"delete {folder}, which is built again"
 
 
 def check_no_link(folder: str) -> None:
@@ -238,13 +196,15 @@ def check_no_link(folder: str) -> None:
 
 
 def delete_store(folder: str) -> None:
-    """Deletes the folder of a store, complete or not.
+    """Deletes the folder of a store, complete or not, if it exists.
 
     Raises:
-      UserError: If other files are in it, or it is a link. Nothing is deleted then.
+      UserError: If it is a link, or no folder, or other files are in it. Nothing is deleted then.
       tf.errors.OpError, OSError: If it cannot be deleted.
     """
     check_no_link(folder)
+    if not tf.io.gfile.exists(folder):
+        return
     names = sorted(tf.io.gfile.listdir(folder))  # data.json first
     others = [name for name in names if not _OWN_FILE.fullmatch(name)]
     if others:
