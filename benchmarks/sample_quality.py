@@ -27,7 +27,7 @@ import sklearn.svm
 from wgan_gp.app.library import Library
 from wgan_gp.app.resolve import resolve
 from wgan_gp.app.run import Run, open_run
-from wgan_gp.app.saved_config import read_config
+from wgan_gp.app.saved_run import read_config
 from wgan_gp.config import Config
 from wgan_gp.data.sources import toys
 from wgan_gp.errors import UserError

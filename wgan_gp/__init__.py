@@ -35,7 +35,7 @@ from .config import Config
 from .errors import UserError, shown
 
 if typing.TYPE_CHECKING:
-    from .app.generator_files import LoadedGenerator as LoadedGenerator
+    from .app.result import LoadedGenerator as LoadedGenerator
     from .app.result import Result as Result
     from .training.hooks import Hook as Hook
     from .training.hooks import IntervalHook as IntervalHook
@@ -53,7 +53,7 @@ __version__ = "0.1.0"
 _LAZY = {
     "Hook": "training.hooks",
     "IntervalHook": "training.hooks",
-    "LoadedGenerator": "app.generator_files",
+    "LoadedGenerator": "app.result",
     "LoopResult": "training.hooks",
     "MemoryWriter": "writers.writer",
     "Result": "app.result",
@@ -155,13 +155,13 @@ def load(path: str | os.PathLike, *, model: Any = None, seed: int | None = None)
     from .app import program  # noqa: PLC0415
 
     program.prepare_environment(None)
-    from .app import generator_files  # noqa: PLC0415
+    from .app import result  # noqa: PLC0415
 
     if not isinstance(path, str | os.PathLike) or not os.fspath(path):
         raise UserError(
             f"path={shown(path)} is no folder", "give the folder that --mode=export wrote"
         )
-    return generator_files.load(os.fspath(path), Library(), model, seed)
+    return result.load(os.fspath(path), Library(), model, seed)
 
 
 def _check_arguments(config: Any, writers: Any, hooks: Any) -> None:

@@ -30,7 +30,7 @@ from tests.helpers.runs import (
     without_tracing,
 )
 from wgan_gp.app.resolve import check_keras
-from wgan_gp.app.saved_config import check_resume
+from wgan_gp.app.saved_run import check_resume
 from wgan_gp.config import Config, has_flag, value_type
 from wgan_gp.config.config import ModeSettings
 from wgan_gp.errors import UserError

@@ -33,7 +33,7 @@ from tests.helpers.runs import (
 )
 from tests.training.test_diagnosis import HEALTHY
 from wgan_gp.app import run_hooks, training
-from wgan_gp.app.saved_config import check_resume
+from wgan_gp.app.saved_run import check_resume
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.spec import DataSpec

@@ -10,8 +10,8 @@ import pytest
 import tensorflow as tf
 
 from tests.helpers.runs import call_main, find_data, train_tiny
-from wgan_gp.app import saved_config, saved_run_modes
-from wgan_gp.app.saved_config import check_resume, read_config
+from wgan_gp.app import modes, saved_run
+from wgan_gp.app.saved_run import check_resume, read_config
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord, check_data, describe_changes, find_record
 from wgan_gp.data.sources import listing
@@ -312,7 +312,7 @@ def test_a_start_reads_the_configuration_and_the_summaries_once(run, monkeypatch
     shutil.rmtree(run / "checkpoints")
     directory, paths = RunDirectory(str(run)), []
     config = read_config(directory)
-    for module, name in ((saved_config, "read_dataclass"), (directory_module, "read_log")):
+    for module, name in ((saved_run, "read_dataclass"), (directory_module, "read_log")):
         read = getattr(module, name)
 
         def noted(*arguments, read=read):
@@ -534,7 +534,7 @@ def test_an_error_while_a_run_is_used_is_one_line(run, capsys, monkeypatch):
         raise tf.errors.ResourceExhaustedError(None, None, "OOM when allocating tensor")
 
     for mode in ("sample", "export", "evaluate"):
-        monkeypatch.setattr(saved_run_modes, f"_{mode}", fail)
+        monkeypatch.setattr(modes, f"_{mode}", fail)
         assert call_main(f"--mode={mode}", f"--model_dir={run}") == 2
         assert "error: the run does not fit in memory (OOM" in capsys.readouterr().err
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests.helpers.runs import LIBRARY, call_main, train_tiny
 from wgan_gp.app import saved_run
-from wgan_gp.app.saved_config import needed_settings
+from wgan_gp.app.saved_run import needed_settings
 from wgan_gp.config import EXTRACTORS, SAVED_RUN_MODES, Config, value_type
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.scaling import Whitening

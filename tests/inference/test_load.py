@@ -16,7 +16,7 @@ import tensorflow as tf
 
 import wgan_gp
 from tests.helpers.runs import TINY, call_main, train_tiny, without_tracing
-from wgan_gp.app.generator_files import CONFIG, DATA, WEIGHTS
+from wgan_gp.app.exported import CONFIG, DATA, WEIGHTS
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.json_files import read_object, write_object
 

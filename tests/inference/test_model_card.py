@@ -10,7 +10,7 @@ import yaml
 
 import wgan_gp
 from tests.helpers.runs import LIBRARY, TINY, call_main
-from wgan_gp.app import model_card, saved_run
+from wgan_gp.app import exported, saved_run
 from wgan_gp.data.spec import DataSpec
 from wgan_gp.evaluation import results
 from wgan_gp.run_directory.directory import RunDirectory
@@ -69,7 +69,7 @@ def test_text_of_the_data_and_paths_of_the_author_do_not_get_out(runs, tmp_path)
     spec = DataSpec((2,), 2, class_names=(evil, "---"))
     run = saved_run_of(runs["points"])
     saved = saved_run.SavedRun(config, saved.directory, spec, LIBRARY)
-    card = model_card.files_of(saved, run)["README.md"]
+    card = exported.model_card(saved, run)["README.md"]
     assert "home" not in card and "\x1b" not in card and "data of the author: examples" in card
     header, body = header_and_body(card)
     assert header["library_name"] == "wgan-gp"

@@ -16,8 +16,7 @@ from tensorflow.python.tpu.tpu_system_metadata import TPUSystemMetadata
 from tests.helpers import google_api
 from tests.helpers.runs import LIBRARY, resolved
 from wgan_gp.app import connection
-from wgan_gp.app.saved_config import check_resume
-from wgan_gp.app.saved_run import find_run
+from wgan_gp.app.saved_run import check_resume, find_run
 from wgan_gp.config import Config
 from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.spec import DataSpec

@@ -16,7 +16,7 @@ from tests.helpers.runs import (
     train_tiny,
     without_tracing,
 )
-from wgan_gp.app.saved_config import check_resume
+from wgan_gp.app.saved_run import check_resume
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.run_directory.directory import RunDirectory

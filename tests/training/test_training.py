@@ -31,7 +31,7 @@ from tests.helpers.runs import (
 )
 from wgan_gp.app import start_checks, training
 from wgan_gp.app.run_hooks import IntervalTimer, ProfileHook
-from wgan_gp.app.saved_config import check_resume
+from wgan_gp.app.saved_run import check_resume
 from wgan_gp.config import Config
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.examples import with_progress_bar

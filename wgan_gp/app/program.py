@@ -66,7 +66,10 @@ def run(config: Config, given: Mapping[str, Any]) -> int:
         compare(config)
         return 2 if streams.stdout_failed() else 0
     if config.mode in SAVED_RUN_MODES:
-        return use_saved_run(config, given)
+        from . import modes  # noqa: PLC0415
+
+        modes.use(config.mode, config.run_directory, given)
+        return 2 if streams.stdout_failed() else 0
     return train_or_compile(config)
 
 
@@ -92,14 +95,6 @@ def train_or_compile(config: Config) -> int:
         )
     print(f"samples, curves and checkpoints are in {config.run_directory}")
     return 0 if stopped_by is None else 128 + stopped_by
-
-
-def use_saved_run(config: Config, given: Mapping[str, Any]) -> int:
-    """Runs a member of SAVED_RUN_MODES, whose result is on stdout, and returns the exit status."""
-    from . import saved_run_modes  # noqa: PLC0415
-
-    saved_run_modes.use(config.mode, config.run_directory, given)
-    return 2 if streams.stdout_failed() else 0
 
 
 def run_doctor(config: Config) -> int:

@@ -52,7 +52,7 @@ from .run_hooks import (
     SampleHook,
     SummaryHook,
 )
-from .saved_config import check_resume
+from .saved_run import check_resume
 from .start_checks import check_critic, warn_of_padding, warn_of_unused_settings
 from .user_code import extensions, loading
 

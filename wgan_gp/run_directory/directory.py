@@ -24,7 +24,7 @@ BEST = "best"  # the folder of the checkpoint of --keep_best, in that of the che
 class RunDirectory:
     """The files of one run, and the checks before a process writes to them.
 
-    A start of training calls `check_resume` of app/saved_config.py, `check_data` of
+    A start of training calls `check_resume` of app/saved_run.py, `check_data` of
     data/data_record.py, and `claim`, in this order. The constructor neither reads nor writes files.
 
     Args:

@@ -1,4 +1,4 @@
-"""The modes that use a saved run: sample, evaluate and export."""
+"""A function for each mode that uses a saved run: sample, evaluate and export."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
-from .. import losses
 from ..data.data_record import warn_of_other_data
 from ..errors import reason
 from ..inference import export, sample_files
@@ -22,11 +21,11 @@ from ..run_directory.files import (
 )
 from ..runtime.cluster import SINGLE_PROCESS
 from ..runtime.devices import Devices, find_platform
-from . import generator_files, model_card
 from .connection import connect_for_inference
+from .exported import write_export
 from .library import Library
 from .run_errors import explaining_errors
-from .saved_run import RestoredRun, SavedRun, find_checkpoint, find_run, restore
+from .saved_run import SavedRun, find_checkpoint, find_run, restore
 
 if typing.TYPE_CHECKING:
     from ..evaluation.examples import Examples
@@ -72,36 +71,9 @@ def _export(saved: SavedRun) -> None:
         check_inside(saved.directory.path, folder)
     export.check(folder, f"--output={output}" if output else folder)
     checkpoint = find_checkpoint(saved)
-    write_export(folder, saved, _restore_on_one_device(saved, checkpoint))
+    one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, find_platform(saved.config))
+    write_export(folder, saved, restore(saved, checkpoint, one))
     print(folder)
-
-
-def _restore_on_one_device(saved: SavedRun, checkpoint: str) -> RestoredRun:
-    platform = find_platform(saved.config)
-    return restore(
-        saved, checkpoint, Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
-    )
-
-
-def write_export(folder: str, saved: SavedRun, run: RestoredRun) -> None:
-    """Writes both networks of a run, its generator for `wgan_gp.load` and the model card.
-
-    Args:
-      folder: The folder of the export.
-      saved: The run.
-      run: Its networks, created under the default strategy.
-    """
-    config, state = saved.config, run.state
-    export.write(
-        folder,
-        state.sampling_generator,
-        state.critic,
-        latent_size=saved.spec.latent_size(config.latent_size),
-        spec=saved.spec,
-        score=losses.score,
-        labeled_critic=config.critic_takes_labels,
-        files=generator_files.files_of(saved, run) | model_card.files_of(saved, run),
-    )
 
 
 def _evaluate(saved: SavedRun) -> None:
