@@ -328,7 +328,7 @@ def penalty_gradient(critic: Callable, model: Any) -> Callable:
     def compute(examples: tf.Tensor) -> list[tf.Tensor]:
         with tf.GradientTape() as tape:
             norm = losses.gradient_norm(critic, examples)
-            penalty = tf.reduce_mean(losses.two_sided(norm))
+            penalty = tf.reduce_mean(losses.penalties.two_sided(norm))
         weights = [variable.value for variable in model.trainable_variables]
         return tape.gradient(penalty, weights, unconnected_gradients="zero")
 

@@ -43,7 +43,22 @@ if typing.TYPE_CHECKING:
     from .writers.writer import MemoryWriter as MemoryWriter
     from .writers.writer import Writer as Writer
 
-__all__ = ["Config", "UserError", "__version__", "load", "losses", "models", "train"]
+__all__ = [
+    "Config",
+    "Hook",
+    "IntervalHook",
+    "LoadedGenerator",
+    "LoopResult",
+    "MemoryWriter",
+    "Result",
+    "UserError",
+    "Writer",
+    "__version__",
+    "load",
+    "losses",
+    "models",
+    "train",
+]
 
 __version__ = "0.1.0"
 
@@ -90,10 +105,11 @@ def train(
         replicas and from a seed, a function of a `models.Design` that returns one. It maps latents
         `[B, config.latent_size]` to examples `[B, ...]`, both float32.
       critic: A network of your own, likewise. It maps examples to scores, see `losses.score`.
-      data: Data of your own: an array `[N, H, W, C]` or `[N, D, H, W, C]` (uint8, or floats in
-        [-1, 1]) or `[N, D]`; a pair of such an array and labels `[N]`; a tf.data.Dataset of
-        examples or of such pairs; or a function of the split ("train", "test") that returns one of
-        these, or None.
+      data: Data of your own: an array `[N, D]`, `[N, T, C]`, `[N, H, W, C]` or `[N, D, H, W, C]`
+        of numbers in any units; a DataFrame; a pair of one of these and labels `[N]`; a
+        tf.data.Dataset of examples or of such pairs; or a function of the split ("train", "test")
+        that returns one of these, or None. They are read by the rules of files, and samples have
+        their units.
       objective: An objective of your own in place of the losses of `config`: an object with the
         interface of `wgan_gp.training.objective.Objective`, or a class.
       generator_optimizer, critic_optimizer: Keras optimizers in place of --optimizer and its

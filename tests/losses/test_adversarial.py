@@ -98,7 +98,12 @@ def test_losses_of_half_precision_scores_are_float32(name, dtype, fake_dtype):
 
 @pytest.mark.parametrize(
     "function",
-    [losses.drift, losses.two_sided, losses.one_sided, losses.zero_centered],
+    [
+        losses.auxiliary.drift,
+        losses.penalties.two_sided,
+        losses.penalties.one_sided,
+        losses.penalties.zero_centered,
+    ],
     ids=lambda function: function.__name__,
 )
 def test_functions_of_one_number_are_computed_in_float32(function):
@@ -117,7 +122,11 @@ def test_scores_of_patches_are_averaged(shape, compute):
 
     @compute
     def measure(real, fake):
-        return losses.critic_loss(real, fake), losses.generator_loss(fake), losses.drift(real)
+        return (
+            losses.critic_loss(real, fake),
+            losses.generator_loss(fake),
+            losses.auxiliary.drift(real),
+        )
 
     measured = measure(tf.constant(real), tf.constant(fake))
     expected = fake.mean(axes) - real.mean(axes), -fake.mean(axes), real.mean(axes) ** 2
@@ -131,7 +140,7 @@ def test_scores_of_patches_are_averaged(shape, compute):
 
 
 def test_drift_is_the_squared_score(compute):
-    np.testing.assert_allclose(compute(losses.drift)(tf.constant(REAL)), REAL**2)
+    np.testing.assert_allclose(compute(losses.auxiliary.drift)(tf.constant(REAL)), REAL**2)
 
 
 def test_classification_loss_is_the_cross_entropy(compute):
@@ -139,9 +148,9 @@ def test_classification_loss_is_the_cross_entropy(compute):
     labels = np.array([0, 2, 1, 1, 0])
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     expected = -np.log(probabilities[np.arange(5), labels])
-    loss = compute(losses.classification_loss)(tf.constant(logits), tf.constant(labels))
+    loss = compute(losses.auxiliary.classification_loss)(tf.constant(logits), tf.constant(labels))
     np.testing.assert_allclose(loss, expected, rtol=1e-6)
-    half = losses.classification_loss(tf.constant(logits, tf.bfloat16), labels)
+    half = losses.auxiliary.classification_loss(tf.constant(logits, tf.bfloat16), labels)
     assert half.dtype == tf.float32
     np.testing.assert_allclose(half, expected, rtol=5e-2)
 
@@ -162,7 +171,7 @@ def test_clip_weights(replicas, kind):
             weight = tf.Variable(values)
 
     def clip():
-        losses.clip_weights([weight], 0.5)
+        losses.auxiliary.clip_weights([weight], 0.5)
 
     if replicas:
         strategy.run(tf.function(clip))
@@ -186,29 +195,36 @@ def test_clip_weights(replicas, kind):
         ),
         (lambda: losses.critic_loss(tf.zeros([4]), tf.zeros([3])), "must have the same shape"),
         (
-            lambda: losses.hinge_critic_loss(tf.zeros([4]), tf.zeros([4], tf.float64)),
+            lambda: losses.adversarial.hinge_critic_loss(tf.zeros([4]), tf.zeros([4], tf.float64)),
             "real_scores .float32. and fake_scores .float64. must have the same dtype",
         ),
         (
-            lambda: losses.logistic_critic_loss(tf.zeros([4], tf.int32), tf.zeros([4], tf.int32)),
+            lambda: losses.adversarial.logistic_critic_loss(
+                tf.zeros([4], tf.int32), tf.zeros([4], tf.int32)
+            ),
             "real_scores must have a floating-point dtype, got int32",
         ),
         (
-            lambda: losses.relativistic_generator_loss(tf.zeros([4]), tf.zeros([4], tf.int32)),
+            lambda: losses.adversarial.relativistic_generator_loss(
+                tf.zeros([4]), tf.zeros([4], tf.int32)
+            ),
             "^fake_scores must have a floating-point dtype, got int32",
         ),
         (lambda: losses.generator_loss(tf.zeros([])), "fake_scores must have shape"),
-        (lambda: losses.drift(tf.zeros([4], tf.int32)), "real_scores must have"),
+        (lambda: losses.auxiliary.drift(tf.zeros([4], tf.int32)), "real_scores must have"),
         (
-            lambda: losses.classification_loss(tf.zeros([4]), tf.zeros([4], tf.int32)),
+            lambda: losses.auxiliary.classification_loss(tf.zeros([4]), tf.zeros([4], tf.int32)),
             r"logits must have shape \[B, K\]",
         ),
-        (lambda: losses.classification_loss(tf.zeros([4, 3]), tf.zeros([4])), "labels must be"),
         (
-            lambda: losses.classification_loss(tf.zeros([4, 3]), tf.zeros([3], tf.int32)),
+            lambda: losses.auxiliary.classification_loss(tf.zeros([4, 3]), tf.zeros([4])),
             "labels must be",
         ),
-        (lambda: losses.clip_weights([], 0), "limit must be positive, got 0"),
+        (
+            lambda: losses.auxiliary.classification_loss(tf.zeros([4, 3]), tf.zeros([3], tf.int32)),
+            "labels must be",
+        ),
+        (lambda: losses.auxiliary.clip_weights([], 0), "limit must be positive, got 0"),
     ],
 )
 def test_bad_arguments_are_named(call, message):

@@ -50,7 +50,7 @@ def test_names_and_limits_are_known_without_tensorflow():
         # A call imports TensorFlow, which takes seconds and therefore is not done here.
         "sys.modules['tensorflow'] = None\n"
         "try:\n"
-        "    losses.two_sided([3.0])\n"
+        "    losses.penalties.two_sided([3.0])\n"
         "except ImportError:\n"
         "    sys.exit()\n"
         "sys.exit('TensorFlow was not imported')\n"
@@ -82,7 +82,7 @@ def test_logged_terms_add_up_to_the_loss(adversarial_loss, penalty):
     np.testing.assert_allclose(terms["drift"], real**2, rtol=1e-5)
     np.testing.assert_allclose(
         terms["classification"],
-        losses.classification_loss(two_headed(REAL)[1], labels),
+        losses.auxiliary.classification_loss(two_headed(REAL)[1], labels),
         rtol=1e-5,
     )
     np.testing.assert_allclose(
@@ -148,7 +148,7 @@ def test_one_weight_applies_to_each_of_several_penalties():
 def test_target_and_noise_reach_the_penalty():
     objective = losses.GanObjective(penalty="dragan", penalty_target=2.0, penalty_noise=0.7)
     terms = objective.critic_terms(critic, REAL, FAKE, step=0, **DRAWN)
-    expected = losses.dragan_penalty(critic, REAL, noise=NOISE, scale=0.7, target=2.0)
+    expected = losses.penalties.dragan_penalty(critic, REAL, noise=NOISE, scale=0.7, target=2.0)
     np.testing.assert_allclose(terms["penalty"], expected, rtol=1e-5)
 
 
@@ -207,7 +207,7 @@ def test_generator_terms_have_a_gradient_in_the_fakes(adversarial_loss):
     assert set(terms) == set(objective.generator_term_names)
     scores = [critic(REAL)] * objective.generator_needs_real + [critic(FAKE)]
     expected = losses.ADVERSARIAL_LOSSES[adversarial_loss].generator(*scores)
-    classification = losses.classification_loss(two_headed(FAKE)[1], labels)
+    classification = losses.auxiliary.classification_loss(two_headed(FAKE)[1], labels)
     np.testing.assert_allclose(terms["loss"], expected + 0.1 * classification, rtol=1e-5)
     assert np.abs(tape.gradient(terms["loss"], FAKE)).max() > 0.1
 
@@ -365,7 +365,7 @@ def test_labels_may_be_any_integers(dtype):
     logits = tf.random.stateless_normal([4, 3], [0, 0])
     labels = tf.constant([0, 2, 1, 1])
     expected = tf.keras.losses.sparse_categorical_crossentropy(labels, logits, from_logits=True)
-    found = losses.classification_loss(logits, tf.cast(labels, dtype))
+    found = losses.auxiliary.classification_loss(logits, tf.cast(labels, dtype))
     np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 

@@ -106,7 +106,7 @@ GRADIENT_PENALTIES = {
     "r1": (lambda c, real, *_: losses.r1_penalty(c, real), REAL, two_sided(0.0)),
     "r2": (lambda c, real, fake, *_: losses.r2_penalty(c, fake), FAKE, two_sided(0.0)),
     "dragan": (
-        lambda c, real, fake, alpha, noise: losses.dragan_penalty(c, real, noise=noise),
+        lambda c, real, fake, alpha, noise: losses.penalties.dragan_penalty(c, real, noise=noise),
         REAL + 0.25 * NOISE,
         two_sided(1.0),
     ),
@@ -221,7 +221,7 @@ def test_interpolates_lie_on_the_line_with_one_alpha_per_example(compute):
 
 def test_perturbed_points_lie_around_the_real_ones(compute):
     real, noise = images(1), images(2)
-    points = compute(lambda: losses.perturb(real, noise, 0.5))()
+    points = compute(lambda: losses.penalties.perturb(real, noise, 0.5))()
     np.testing.assert_allclose(points, real.numpy() + 0.5 * noise.numpy(), rtol=1e-6)
 
 
@@ -264,7 +264,7 @@ def test_alpha_is_equal_for_all_pixels_of_an_example():
 def test_random_numbers_depend_only_on_the_seed():
     for call in (
         lambda seed: lambda c, real, fake: losses.gradient_penalty(c, real, fake, seed=seed),
-        lambda seed: lambda c, real, fake: losses.dragan_penalty(c, real, seed=seed),
+        lambda seed: lambda c, real, fake: losses.penalties.dragan_penalty(c, real, seed=seed),
     ):
         np.testing.assert_array_equal(drawn_points(call([1, 2])), drawn_points(call([1, 2])))
         assert (drawn_points(call([1, 2])) != drawn_points(call([1, 3]))).any()
@@ -274,7 +274,9 @@ def test_random_numbers_depend_only_on_the_seed():
 def test_dragan_noise_is_normal_with_the_given_scale():
     # With real = 0, a point is the noise: four elements of variance 0.3^2.
     squares = drawn_points(
-        lambda c, real, _: losses.dragan_penalty(c, real, seed=[1, 2], scale=0.3, target=0.0)
+        lambda c, real, _: losses.penalties.dragan_penalty(
+            c, real, seed=[1, 2], scale=0.3, target=0.0
+        )
     )
     assert abs(squares.mean() / (4 * 0.3**2) - 1) < 0.1
     assert abs(squares.std() / (8**0.5 * 0.3**2) - 1) < 0.2  # chi-squared with 4 degrees of freedom
@@ -306,9 +308,9 @@ def test_linear_critic_has_the_closed_form(norm, options, expected, compute):
 
 def test_points_and_functions_can_be_combined():
     norm = losses.gradient_norm(linear_critic(3.0), images(1))
-    np.testing.assert_allclose(losses.two_sided(norm), 4.0, rtol=1e-5)
-    np.testing.assert_allclose(losses.one_sided(norm, 1.5), 2.25, rtol=1e-5)
-    np.testing.assert_allclose(losses.zero_centered(norm), 9.0, rtol=1e-5)
+    np.testing.assert_allclose(losses.penalties.two_sided(norm), 4.0, rtol=1e-5)
+    np.testing.assert_allclose(losses.penalties.one_sided(norm, 1.5), 2.25, rtol=1e-5)
+    np.testing.assert_allclose(losses.penalties.zero_centered(norm), 9.0, rtol=1e-5)
 
 
 def test_the_gradient_of_a_patch_critic_is_that_of_its_mean_score(compute):
@@ -472,15 +474,23 @@ def test_lazy_regularization_at_every_step_computes_the_term():
             "real must have a floating-point dtype, got uint8",
         ),
         (
-            lambda: losses.dragan_penalty(tf.identity, tf.zeros([4, 2]), noise=tf.zeros([4, 1])),
+            lambda: losses.penalties.dragan_penalty(
+                tf.identity, tf.zeros([4, 2]), noise=tf.zeros([4, 1])
+            ),
             "real .4, 2. and noise .4, 1. must have the same shape",
         ),
         (
-            lambda: losses.perturb(tf.zeros([4, 2]), tf.zeros([4, 2]), -1.0),
+            lambda: losses.penalties.perturb(tf.zeros([4, 2]), tf.zeros([4, 2]), -1.0),
             "scale must not be negative, got -1",
         ),
-        (lambda: losses.two_sided(tf.zeros([4]), -1.0), "target must not be negative, got -1"),
-        (lambda: losses.one_sided(tf.zeros([4]), -1.0), "target must not be negative, got -1"),
+        (
+            lambda: losses.penalties.two_sided(tf.zeros([4]), -1.0),
+            "target must not be negative, got -1",
+        ),
+        (
+            lambda: losses.penalties.one_sided(tf.zeros([4]), -1.0),
+            "target must not be negative, got -1",
+        ),
         (lambda: losses.gradient_norm(lambda x: tf.zeros([4]), tf.zeros([4, 2])), "is None"),
         (
             lambda: losses.gradient_norm(tf.reduce_sum, tf.zeros([4, 2])),
@@ -505,7 +515,7 @@ def test_lazy_regularization_at_every_step_computes_the_term():
             "alpha and seed were both given",
         ),
         (
-            lambda: losses.dragan_penalty(
+            lambda: losses.penalties.dragan_penalty(
                 tf.identity, tf.zeros([4]), noise=tf.zeros([4]), seed=[1, 2]
             ),
             "noise and seed were both given",

@@ -177,7 +177,7 @@ def test_penalties_are_over_all_inputs_of_any_structure(structure, compute):
             losses.r1_penalty(linear, inputs),
             losses.r2_penalty(linear, inputs),
             losses.gradient_penalty(linear, inputs, structure([-a, -b])),
-            losses.dragan_penalty(linear, inputs, seed=[1, 2]),
+            losses.penalties.dragan_penalty(linear, inputs, seed=[1, 2]),
         ]
 
     for value, expected in zip(compute(values)(), [norm, norm**2, norm**2, 9.0, 9.0], strict=True):
@@ -193,7 +193,7 @@ def test_all_inputs_of_an_example_share_alpha_and_have_noise_of_their_own():
         return tf.reduce_sum(inputs[0] + inputs[1], axis=1)
 
     losses.gradient_penalty(critic, zeros, [*ones], seed=[1, 2])
-    losses.dragan_penalty(critic, zeros, seed=[1, 2])
+    losses.penalties.dragan_penalty(critic, zeros, seed=[1, 2])
     (first, second), (noise, other) = seen
     np.testing.assert_array_equal(first, second)
     assert (np.ptp(first, axis=1) == 0).all() and len(set(first[:, 0])) == 4
@@ -233,7 +233,7 @@ SCALES = [tf.zeros([4, 1]), tf.zeros([4, 1])]
         (lambda: losses.r1_penalty(linear, [A, tf.sparse.from_dense(A)]), "SparseTensor"),
         (lambda: losses.r1_penalty(linear, [A, None]), "NoneType"),
         (lambda: losses.r1_penalty(lambda x: tf.zeros([4]), [A, WIDE]), "do not depend on"),
-        (lambda: losses.dragan_penalty(linear, [A, WIDE], noise=[A]), "same structure"),
+        (lambda: losses.penalties.dragan_penalty(linear, [A, WIDE], noise=[A]), "same structure"),
         (lambda: losses.interpolate([A, WIDE], [A, WIDE], tf.zeros([3])), "alpha must have"),
         # Several scores of an example are one rule everywhere.
         (lambda: losses.r1_penalty(lambda x: [x[:, :1], x[:, 1:]], A), "one tensor"),
@@ -241,9 +241,9 @@ SCALES = [tf.zeros([4, 1]), tf.zeros([4, 1])]
         (lambda: losses.critic_loss(SCALES, SCALES), "one tensor"),
         (lambda: losses.critic_loss([A, WIDE], [A, WIDE]), "one tensor"),
         (lambda: losses.generator_loss({"u": A, "v": A}), "one tensor"),
-        (lambda: losses.hinge_critic_loss(tuple(SCALES), tuple(SCALES)), "one tensor"),
-        (lambda: losses.relativistic_generator_loss(SCALES, SCALES), "one tensor"),
-        (lambda: losses.drift(SCALES), "one tensor"),
+        (lambda: losses.adversarial.hinge_critic_loss(tuple(SCALES), tuple(SCALES)), "one tensor"),
+        (lambda: losses.adversarial.relativistic_generator_loss(SCALES, SCALES), "one tensor"),
+        (lambda: losses.auxiliary.drift(SCALES), "one tensor"),
         (lambda: losses.score(lambda x: SCALES, A), "one tensor"),
         (lambda: losses.generator_loss(tf.ragged.constant([[1.0], []])), "RaggedTensor"),
         (lambda: losses.GanObjective().generator_terms(lambda x: SCALES, A), "two outputs"),

@@ -111,7 +111,7 @@ class LossesOnly:
         return {"loss": losses.generator_loss(critic(fake))}
 
     def constrain(self, weights):
-        losses.clip_weights(weights, 0.1)
+        losses.auxiliary.clip_weights(weights, 0.1)
 
 
 @pytest.mark.slow
