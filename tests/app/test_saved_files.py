@@ -22,7 +22,7 @@ from wgan_gp.data.scaling.pixels import Pixels
 from wgan_gp.data.scaling.scaling import Statistics
 from wgan_gp.data.scaling.whitening import Whitening
 from wgan_gp.data.spec import DataSpec
-from wgan_gp.data.store.store import Record, read_record
+from wgan_gp.data.store.store import Record, read_record, write_record
 from wgan_gp.data.tables.table import Table
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.results import recorded_table
@@ -190,7 +190,7 @@ def _write_config(folder):
 
 def _write_store(folder):
     record = Record("k", "--data_dir=x", (4, 4, 3), "|u1", ("a", "b"), (10, 5), 16, 1, ("x.png",))
-    record.write(folder)
+    write_record(folder, record)
     return f"{folder}/data.json", lambda path: read_record(str(pathlib.Path(path).parent))
 
 
