@@ -21,7 +21,7 @@ from wgan_gp.data.data_record import DataRecord
 from wgan_gp.data.pixels import Pixels
 from wgan_gp.data.scaling import Statistics, Whitening
 from wgan_gp.data.spec import DataSpec
-from wgan_gp.data.store.store import Record, read_record
+from wgan_gp.data.store.store import Record, read_record, write_record
 from wgan_gp.data.table import Table
 from wgan_gp.errors import UserError
 from wgan_gp.evaluation.results import recorded_table
@@ -189,7 +189,7 @@ def _write_config(folder):
 
 def _write_store(folder):
     record = Record("k", "--data_dir=x", (4, 4, 3), "|u1", ("a", "b"), (10, 5), 16, 1, ("x.png",))
-    record.write(folder)
+    write_record(folder, record)
     return f"{folder}/data.json", lambda path: read_record(str(pathlib.Path(path).parent))
 
 

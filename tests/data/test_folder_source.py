@@ -319,15 +319,15 @@ def test_labels_of_missing_pictures_are_named(tmp_path, capsys):
     assert "1 of 3 images have no label and are left out, such as c.png" in printed
 
 
-def test_the_content_decides_what_is_a_picture(tmp_path, capsys):
+def test_the_content_decides_the_format(tmp_path, capsys):
     files = {f"{number}.jpg": picture(number, "WEBP") for number in range(4)}
-    files["5"] = picture(5, "AVIF")
-    files["6.image"] = picture(6, "TIFF")
+    files["5.png"] = picture(5, "AVIF")
+    files["6.gif"] = picture(6, "TIFF")
     files |= {"readme": b"Python is a language", "notes.txt": b"BM", "a.bin": b"P5 x"}
     source = find(write(tmp_path / "data", files))
     assert source.size == 6
     content = content_of(source)
-    assert content[0][1] == 0 and content[4][0] == "5"
+    assert content[0][1] == 0 and content[4][0] == "5.png"
     assert "not images are skipped: a.bin and 2 more" in capsys.readouterr().err
 
 

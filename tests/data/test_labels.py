@@ -71,19 +71,13 @@ def test_one_hot_and_boolean_labels():
         ([1j, 2], "labels of type complex128"),
         ([1e17, 0], "not integers, such as 1e"),
         ([0, np.inf], "not integers, such as inf of example 1"),
-        ([10**24, 1, 1e400], "not integers, such as inf of example 2"),
-        ([10**24, 0.5], "not integers, such as 0.5 of example 1"),
+        ([10**24, 1], "labels of type object"),
     ],
 )
 def test_values_that_are_no_labels(labels, message):
     is_masked = np.ma.isMaskedArray(labels)
     with pytest.raises(UserError, match=f"^--data_dir=x .*{message}"):
         number_labels(labels if is_masked else np.asarray(labels), "--data_dir=x")
-
-
-def test_integers_of_any_size_are_labels():
-    found, names = number_labels(np.array([10**24, 2.0, 10**24 + 1, 10**24], object), "x")
-    assert found.tolist() == [1, 0, 2, 1] and names == ("2", str(10**24), str(10**24 + 1))
 
 
 def test_classes_are_found_by_name():

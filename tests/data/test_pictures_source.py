@@ -284,13 +284,6 @@ def test_large_pictures_are_read_without_a_warning():
     assert int(result.stdout.split()[-1]) == 89478485  # Pillow's own limit stays
 
 
-def test_a_picture_is_told_by_its_content():
-    for kind in KINDS:
-        assert decoding.is_picture(encoded(photo(8, 8), kind)[: 2**16])
-    for text in (b"", b"BMW is a car", b"P5 is a drive", b"Python", b"<html>", b"a,b\n1,2\n"):
-        assert not decoding.is_picture(text)
-
-
 def test_crop_none_refuses_a_picture_of_another_shape():
     content = encoded(photo(48, 24), "PNG")
     assert decode(content, Form((24, 12, 3), crop="none")).shape == (24, 12, 3)

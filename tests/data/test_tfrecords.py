@@ -70,7 +70,7 @@ def test_all_compressions_are_read(tmp_path, compression):
 
 @pytest.mark.parametrize(
     "value",
-    ["{0}", "{0}/*.tfrecord*", "{0}/x.tfrecord@2", "{0}/*-00000*, {0}/*-00001-of*"],
+    ["{0}", "{0}/*.tfrecord*", "{0}/*-00000*, {0}/*-00001-of*"],
 )
 def test_files_are_found_by_each_kind_of_name(tmp_path, value):
     write_records(tmp_path / "x.tfrecord-00000-of-00002", examples(range(7)))
@@ -98,12 +98,6 @@ def test_a_bucket_is_read(tmp_path):
     found = source(folder)
     np.testing.assert_array_equal(read(found)[0], np.concatenate([PIXELS] * 3))
     assert found.size == 3 * COUNT and found.fingerprint()["sizes"] is None
-
-
-def test_a_missing_file_of_numbered_ones_is_named(tmp_path):
-    write_records(tmp_path / "x-00001-of-00003", examples())
-    with pytest.raises(UserError, match=r"lacks 2 of 3 files, such as .*/x-00000-of-00003"):
-        source(tmp_path / "x@3")
 
 
 def test_other_files_of_a_folder_are_named(tmp_path, capsys):
@@ -194,14 +188,6 @@ def test_encoded_pictures_may_have_as_many_bytes_as_pixels(tmp_path):
     contents = [png(x) for x in PIXELS]
     rows = [{"image": each, "height": 1, "width": len(contents[0])} for each in contents]
     np.testing.assert_array_equal(read(source(write_records(tmp_path / "a", rows)))[0], PIXELS)
-
-
-def test_the_largest_of_several_sizes_is_read(tmp_path):
-    for level, side in ((2, 4), (3, 8)):
-        small = PIXELS[:, :side, :side]
-        rows = [{"data": x.transpose(2, 0, 1).tobytes(), "shape": [3, side, side]} for x in small]
-        write_records(tmp_path / f"faces-r{level:02}.tfrecords", rows)
-    np.testing.assert_array_equal(read(source(tmp_path))[0], PIXELS)
 
 
 # Labels

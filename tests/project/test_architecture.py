@@ -18,7 +18,6 @@ ALLOWED = {
     "models": {"tensorflow"},
     "wgan_gp": {
         "absl",
-        "array_record",  # with which tensorflow-datasets reads one of its formats
         "tensorflow",
         "tensorflow_datasets",
         "google",

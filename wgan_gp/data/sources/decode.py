@@ -38,7 +38,6 @@ KINDS = "JPEG, PNG, GIF, WebP, BMP, TIFF, AVIF or PPM"
 _FORMATS = ("JPEG", "PNG", "GIF", "WEBP", "BMP", "TIFF", "AVIF", "PPM")
 _JPEG_FORMATS = ("JPEG", "MPO")  # cameras write several JPEGs into one file, an MPO
 _TIFF = (b"II*\0", b"MM\0*", b"II+\0", b"MM\0+")
-_SIGNATURES = (b"\xff\xd8\xff", b"\x89PNG", *_TIFF)  # of files with long headers
 _PNG_DEPTH_AT = 24
 # Tags of a TIFF, the last of which is 1 for unsigned integers.
 _BITS, _COLORS, _ORIENTATION = 258, 262, 274
@@ -287,13 +286,6 @@ def read_header(content: bytes, name: str) -> Header | None:
     # For damaged files, Pillow raises exceptions of many types.
     except Exception:
         return None
-
-
-def is_picture(beginning: bytes) -> bool:
-    """Returns True if the first 64 KB of a file are those of a picture, whatever its name is."""
-    is_whole_read = beginning[8:12] == b"WEBP" or beginning[4:8] == b"ftyp"
-    is_known = is_whole_read or beginning.startswith(_SIGNATURES)
-    return is_known or read_header(beginning, "") is not None
 
 
 def decode(content: str | bytes | np.ndarray, form: Form) -> np.ndarray:

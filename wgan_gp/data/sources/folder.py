@@ -5,12 +5,11 @@ from __future__ import annotations
 import concurrent.futures
 import dataclasses
 import functools
-import itertools
 import os
 import posixpath
 import threading
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -42,11 +41,6 @@ _HEAD_BYTES = 2**16  # a header is rarely longer
 _HELD_OUT = ("test", "validation")
 _IGNORED_FOLDER = "__MACOSX"  # in which macOS keeps what a zip archive cannot hold
 _IGNORED_FILES = ("thumbs.db", "desktop.ini")  # which Windows writes into folders
-_NO_PICTURES = (  # suffixes of files that are not opened to see whether they are pictures
-    *(".txt", ".csv", ".tsv", ".json", ".jsonl", ".md", ".html", ".xml", ".yaml", ".yml"),
-    *(".caption", ".py", ".ipynb", ".npy", ".npz", ".mat", ".h5", ".parquet", ".pdf"),
-    *(".zip", ".tar", ".gz", ".mp4", ".mov", ".avi", ".wav", ".mp3"),
-)
 
 
 class Folder:
@@ -297,38 +291,22 @@ def _open(path: str, origin: str) -> Folder | Zip:
 
 
 def _find_pictures(files: Folder | Zip, origin: str) -> list[str]:
-    """Returns the files that are pictures by their suffix or, if it is unknown, their content."""
-
-    def is_picture(name: str) -> bool:
-        try:
-            return pictures.is_picture(files.read(name, _HEAD_BYTES))
-        except Unreadable:
-            return False
-
-    suffixes = {name: posixpath.splitext(name)[1].lower() for name in files.names}
-    known = {*pictures.SUFFIXES, *_NO_PICTURES}
-    unknown = [name for name, suffix in suffixes.items() if suffix not in known]
-    by_content = set(itertools.compress(unknown, _map(is_picture, unknown)))
-    found, skipped = [], []
-    for name, suffix in suffixes.items():
-        if suffix in pictures.SUFFIXES or name in by_content:
-            found.append(name)
-        elif posixpath.basename(name) not in LABEL_FILES:
-            skipped.append(name)
+    """Returns the files that have a suffix of pictures."""
+    found: list[str] = []
+    others: list[str] = []
+    for name in files.names:
+        is_picture = posixpath.splitext(name)[1].lower() in pictures.SUFFIXES
+        (found if is_picture else others).append(name)
     if not found:
-        raise UserError(f"{origin} contains no images", f"add {pictures.KINDS} files")
-    if skipped:
+        raise UserError(
+            f"{origin} contains no images", f"add {pictures.KINDS} files with their suffixes"
+        )
+    if skipped := [name for name in others if posixpath.basename(name) not in LABEL_FILES]:
         more = f" and {len(skipped) - 1:,} more" if len(skipped) > 1 else ""
         logging.info(
             f"note: {origin}: files that are not images are skipped: {printable(skipped[0])}{more}"
         )
     return found
-
-
-def _map(function: Callable[[str], Any], names: Sequence[str]) -> list[Any]:
-    """Returns the results of a function that reads files."""
-    with concurrent.futures.ThreadPoolExecutor(_PARALLEL_READS) as pool:
-        return list(pool.map(function, names))
 
 
 def _choose_split(
@@ -375,4 +353,5 @@ def _read_some_headers(files: Folder | Zip, names: Sequence[str]) -> list[Header
     if first is None:
         return []
     others = names[first + 1 :: max(1, (len(names) - first) // _INSPECTED)][:_INSPECTED]
-    return list(filter(None, _map(read, [names[first], *others])))
+    with concurrent.futures.ThreadPoolExecutor(_PARALLEL_READS) as pool:
+        return list(filter(None, pool.map(read, [names[first], *others])))

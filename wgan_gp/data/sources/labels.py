@@ -85,13 +85,6 @@ def _comparable(values: np.ndarray, origin: str) -> np.ndarray:
     kind = values.dtype.kind
     if kind in "biu":
         return values
-    if kind == "O":  # numbers with integers of more than 64 bits
-        reals = np.array([value if isinstance(value, float) else 0.0 for value in values])
-        integers = _integers(reals, origin).tolist()
-        pairs = zip(values, integers, strict=True)
-        return np.array(
-            [integer if isinstance(value, float) else value for value, integer in pairs], object
-        )
     if kind == "f":
         return _integers(values, origin)
     if kind in "SU":

@@ -14,20 +14,16 @@ import functools
 import itertools
 import math
 import posixpath
-import re
-import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import google.protobuf.message
 import numpy as np
 import tensorflow as tf
-import tqdm
 from absl import logging
 
 from ...config import DataSettings
 from ...errors import UserError, printable, reason, shorten
-from ...runtime.streams import is_terminal
 from ..source import Source
 from ..spec import DataSpec
 from ..store.opening import slow
@@ -39,8 +35,6 @@ from .labels import number_labels
 
 _INSPECTED = 20  # examples whose pictures decide the default size
 _PARALLEL_FILES = 16
-_LEVEL_OF_DETAIL = re.compile(r"(.*)-r(\d\d)\.tfrecords")  # of StyleGAN: 2^8 pixels in r08
-_SHARDED = re.compile(r"(.+)@(\d{1,5})")  # NAME@10 for NAME-00000-of-00010 and so on
 _DAMAGED = object()  # in the place of a label
 _COMPRESSIONS = ("", "GZIP", "ZLIB")
 # Without its decorator, which would log that tf.data is newer.
@@ -150,16 +144,9 @@ class RecordSource(Encoded):
         label = self._features.label
         what = "counting the records" if label is None else "reading the labels"
         with concurrent.futures.ThreadPoolExecutor(_PARALLEL_FILES) as pool:
-            found = list(
-                tqdm.tqdm(
-                    pool.map(functools.partial(_scan, feature=label), self._files),
-                    total=len(self._files),
-                    desc=f"{what} of {self.origin}",
-                    unit=" files",
-                    disable=not is_terminal(sys.stderr),
-                    leave=False,
-                )
-            )
+            scans = pool.map(functools.partial(_scan, feature=label), self._files)
+            title = f"{what} of {self.origin}"
+            found = list(listing.progress_bar(title, "files", len(self._files), scans))
         for file, (labels, damage) in zip(self._files, found, strict=True):
             if damage is not None:
                 logging.warning(
@@ -224,8 +211,7 @@ def find_source(settings: DataSettings, flag: str, like: DataSpec | None = None)
 def find_encoded(settings: DataSettings, flag: str = "--data_dir") -> RecordSource:
     """Finds the files of `flag`, --data_dir or --test_data_dir.
 
-    Its value is a path, a folder, a pattern, `NAME@N` for NAME-00000-of-N and so on, or several of
-    these, separated by commas.
+    Its value is a path, a folder, a pattern, or several of these, separated by commas.
 
     Raises:
       UserError: If no file matches, or no example has a picture.
@@ -242,7 +228,7 @@ def find_encoded(settings: DataSettings, flag: str = "--data_dir") -> RecordSour
     parts = [given] if tf.io.gfile.exists(given) else given.split(",")
     stripped = filter(None, map(str.strip, parts))
     paths = dict.fromkeys(path for part in stripped for path in _paths(part, origin))
-    found = _finest(listing.regular_files(origin, paths), origin)
+    found = listing.regular_files(origin, paths)
     if not found:
         raise UserError(
             f"{origin} matches no files",
@@ -264,26 +250,7 @@ def _paths(part: str, origin: str) -> list[str]:
         return [posixpath.join(part, name) for name in listing.list_files(origin, part)]
     if tf.io.gfile.exists(part):
         return [part]
-    if found := _SHARDED.fullmatch(part):
-        count = int(found[2])
-        paths = [f"{found[1]}-{number:05}-of-{count:05}" for number in range(count)]
-        if missing := [path for path in paths if not tf.io.gfile.exists(path)]:
-            raise UserError(
-                f"{origin} lacks {len(missing)} of {count} files, such as {missing[0]}",
-                "add the files, or correct the number after @",
-            )
-        return paths
     return tf.io.gfile.glob(part)
-
-
-def _finest(paths: list[str], origin: str) -> list[str]:
-    """Returns the file of the largest pictures, if all are one dataset at several sizes."""
-    found = [_LEVEL_OF_DETAIL.fullmatch(path) for path in paths]
-    if len(paths) < 2 or None in found or len({match[1] for match in found if match}) > 1:
-        return paths
-    finest = max(paths)
-    logging.info(f"note: {origin}: the same pictures at several sizes; reading {finest}")
-    return [finest]
 
 
 def _open(path: str) -> _File | None:

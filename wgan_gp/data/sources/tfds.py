@@ -33,7 +33,7 @@ _HELD_OUT = ("test", "validation")
 _RECORDS = 32  # that are read at a time
 _DAMAGED = (
     *(tf.errors.DataLossError, tf.errors.InvalidArgumentError, tf.errors.FailedPreconditionError),
-    *(RuntimeError, ImportError),  # of array_record, which is optional
+    RuntimeError,  # for example that tf.data does not read array_record
 )
 
 
@@ -148,7 +148,7 @@ class PreparedSource(Encoded):
                 raise UserError(
                     f"{self.origin}: {self._builder.data_path} cannot be read "
                     f"({reason(error) or type(error).__name__})",
-                    "delete this folder if it is damaged, and prepare the dataset again",
+                    "delete this folder, and prepare the dataset again, as tfrecord or parquet",
                 ) from error
 
     def of_split(self, split: str) -> PreparedSource:
@@ -191,11 +191,6 @@ class PreparedSource(Encoded):
 
         builder, split = self._builder, self._settings.split
         decoders = {self._image_key: tfds.decode.SkipDecoding()}
-        if builder.info.file_format is tfds.core.FileFormat.ARRAY_RECORD:
-            rows = builder.as_data_source(split=split, decoders=decoders)
-            for begin in range(first, len(rows), _RECORDS):
-                yield from rows.__getitems__(range(begin, min(len(rows), begin + _RECORDS)))
-            return
         keys = {key: True for key in (self._image_key, self._label_key) if key is not None}
         dataset = builder.as_dataset(
             split=split,

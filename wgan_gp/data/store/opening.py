@@ -6,14 +6,12 @@ The folder of --data_cache has one store for each source.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import os
 import posixpath
 import re
 import tempfile
 from collections.abc import Callable
 
-import numpy as np
 import tensorflow as tf
 from absl import logging
 
@@ -131,9 +129,9 @@ def slow(
       use_record: Whether the size and the classes are those of the store, if there is a complete
         one, because all files would be read to find them.
     """
-    record = find_record(encoded, cache_folder(settings.data_cache)) if use_record else None
+    folder = cache_folder(settings.data_cache)
+    record = find_record(encoded, folder) if use_record else None
     own = (encoded.class_names if record is None else record.class_names) or None
-    known = None if record is None else record.read
 
     def of(like: DataSpec | None) -> Source:
         names = like.class_names if like is not None and like.classes and own else own
@@ -153,83 +151,56 @@ def slow(
             resizable=True,
             square_side=encoded.square_side,
         )
-        return dataclasses.replace(
-            source,
-            count=functools.partial(_count, encoded, source, settings, known),
-            decode=functools.partial(_decode, encoded, source, settings, known),
-        )
+        form = ExampleFormat.of(source, settings)
+
+        def count(devices: DeviceSettings) -> int:
+            """Returns the number of examples, with those that may turn out to be unreadable.
+
+            If it is unknown, it is assumed to be the largest that the memory of a device holds.
+            """
+            if record is not None:
+                size = record.read
+            elif encoded.is_prepared:
+                size = encoded.size
+            else:
+                size = MAX_CACHE_BYTES // form.tpu_bytes
+                logging.warning(
+                    f"{encoded.origin} is not prepared, so its number of images is unknown: "
+                    f"assuming {size:,}, which the memory of a device still holds"
+                )
+            is_local = folder is None or local_path(folder) is not None
+            is_read = devices.on_remote_tpu and not is_held(size * form.example_bytes, devices)
+            if is_read and is_local:
+                remedy = "give --data_cache=gs://BUCKET/..."
+                raise unreadable_stream(encoded.origin, devices, remedy)
+            return size
+
+        def decode(devices: DeviceSettings) -> Source:
+            encoded.prepare()
+            in_memory = is_held(count(devices) * form.example_bytes, devices)
+            with tf.device(None):  # pictures are read and decoded on this machine
+                store = cached(encoded, folder, in_memory=in_memory)
+            is_read = not in_memory and not devices.on_remote_tpu
+            if is_read and store.path is not None and local_path(store.path) is None:
+                store = local_copy(store, cache_folder(None))
+            labels, found, left_out = None, store.record.class_names, store.record.unreadable
+            if found:
+                labels = numbered_like(names or (), store.labels, found, source.origin)
+            return dataclasses.replace(
+                source,
+                size=len(store),
+                read=lambda indices: store[indices][0],
+                labels=labels,
+                spans=store.files() if devices.on_remote_tpu and not in_memory else (),
+                notes=(f"{count_of(left_out, 'example')} left out: unreadable",)
+                if left_out
+                else (),
+            )
+
+        return dataclasses.replace(source, count=count, decode=decode)
 
     def held_out(like: DataSpec) -> Source | None:
         split = encoded.held_out_split  # known after it was prepared
         return None if split is None else slow(encoded.of_split(split), settings, like)
 
     return of(like)
-
-
-def _count(
-    encoded: Encoded,
-    source: Source,
-    settings: DataSettings,
-    known: int | None,
-    devices: DeviceSettings,
-) -> int:
-    """Returns the number of examples, with those that may turn out to be unreadable.
-
-    If it is unknown, it is assumed to be the largest that the memory of a device holds.
-
-    Raises:
-      UserError: If a remote TPU cannot read the examples.
-    """
-    form = ExampleFormat.of(source, settings)
-    if known is not None:
-        count = known
-    elif encoded.is_prepared:
-        count = encoded.size
-    else:
-        count = MAX_CACHE_BYTES // form.tpu_bytes
-        logging.warning(
-            f"{encoded.origin} is not prepared, so its number of images is unknown: assuming "
-            f"{count:,}, which the memory of a device still holds"
-        )
-    if devices.on_remote_tpu and not is_held(count * form.example_bytes, devices):
-        folder = cache_folder(settings.data_cache)
-        if folder is None or local_path(folder) is not None:
-            remedy = "give --data_cache=gs://BUCKET/..."
-            raise unreadable_stream(encoded.origin, devices, remedy)
-    return count
-
-
-def _decode(
-    encoded: Encoded,
-    source: Source,
-    settings: DataSettings,
-    known: int | None,
-    devices: DeviceSettings,
-) -> Source:
-    """Returns the source of the decoded examples.
-
-    Raises:
-      UserError: If the data cannot be downloaded or read, there is not enough space for it, it has
-        other classes than the run, or a remote TPU cannot read it.
-    """
-    encoded.prepare()
-    count = _count(encoded, source, settings, known, devices)
-    in_memory = is_held(count * ExampleFormat.of(source, settings).example_bytes, devices)
-    with tf.device(None):  # pictures are read and decoded on this machine
-        store = cached(encoded, cache_folder(settings.data_cache), in_memory=in_memory)
-    labels: np.ndarray | None = None
-    if store.record.class_names:
-        names = source.spec.class_names or ()
-        labels = numbered_like(names, store.labels, store.record.class_names, source.origin)
-    is_read = not in_memory and not devices.on_remote_tpu
-    if is_read and store.path is not None and local_path(store.path) is None:
-        store = local_copy(store, cache_folder(None))
-    left_out = store.record.unreadable
-    return dataclasses.replace(
-        source,
-        size=len(store),
-        read=lambda indices: store[indices][0],
-        labels=labels,
-        spans=store.files() if devices.on_remote_tpu and not in_memory else (),
-        notes=(f"{count_of(left_out, 'example')} left out: unreadable",) if left_out else (),
-    )
