@@ -34,7 +34,7 @@ AUTO = "auto"  # the value of --column_types without a file
 def find_source(
     path: str, origin: str, settings: DataSettings, like: DataSpec | None = None
 ) -> Source:
-    """Finds the table of a file, a folder or a pattern; see `source_of`."""
+    """Finds the table of a file; see `source_of`."""
     read = functools.partial(read_frame, path, origin)
     texts = frozenset() if like is None or like.table is None else like.table.texts
     return source_of(read(texts), settings, origin, like, read)
@@ -191,9 +191,7 @@ class ColumnUse(NamedTuple):
     notes: tuple[str, ...]
 
 
-def find_use(
-    frame: pd.DataFrame, flag: str, settings: DataSettings, *, required: bool = True
-) -> ColumnUse:
+def find_use(frame: pd.DataFrame, flag: str, settings: DataSettings) -> ColumnUse:
     """Returns the use of the columns of a table of `frames.read_frame` or `frames.plain_frame`.
 
     Flags name columns in any case, and those of a table without names by their numbers from 1. The
@@ -203,13 +201,12 @@ def find_use(
       frame: The table. Its index is no column.
       flag: The flag of the table and its value, for messages.
       settings: The settings that name columns.
-      required: Whether the table must have these columns.
 
     Raises:
       UserError: If it lacks one of them, or no features are left.
     """
     index = [str(name) for name in frame.index.names if name is not None]
-    find = functools.partial(_find, frame, flag, index if required else None)
+    find = functools.partial(_find, frame, flag, index)
 
     def find_all(setting: str, value: str | None) -> list[str]:
         names = next(csv.reader([value or ""], skipinitialspace=True), [])
@@ -256,7 +253,7 @@ def refuse_columns(flag: str, settings: DataSettings) -> None:
 def _find(
     frame: pd.DataFrame,
     flag: str,
-    index: Sequence[str] | None,
+    index: Sequence[str],
     setting: str,
     value: str | None,
     name: str,
@@ -265,14 +262,14 @@ def _find(
 
     Args:
       frame, flag: See `find_use`.
-      index: The names of the index; None if the column may be missing.
+      index: The names of the index.
       setting, value: The flag that names the column, and its value.
       name: The name.
     """
     if name in frame:
         return [name]
     found = [each for each in frame if each.lower() in (name.lower(), f"column {name}")]
-    if found or index is None:
+    if found:
         return found
     if name in index:
         raise UserError(
