@@ -171,11 +171,7 @@ class _Finder:
         if texts.nunique() <= _FEW:  # may be classes, such as grades from 1 to 5+
             return
         if texts.str.fullmatch(_DATE).mean() > _MOSTLY:
-            raise self._error(
-                "contains dates of several formats, or with years of two digits, such as "
-                f"{shorten(repr(texts.iloc[0]))}",
-                f"write them as 2024-01-31, or {_AS_CATEGORY}",
-            )
+            raise self._other_form(texts.iloc[0])
         if texts.str.fullmatch(r"[+-]?0\d+").any():  # codes
             return
         if _MOSTLY < are_numbers.mean() < 1:
@@ -189,8 +185,8 @@ class _Finder:
 
     def _other_form(self, text: str) -> UserError:
         return self._error(
-            f"contains numbers in another form, such as {shorten(repr(text))}",
-            f"write them like 1234.56, or {_AS_CATEGORY}",
+            f"contains numbers or dates in another form, such as {shorten(repr(text))}",
+            f"write them like 1234.56 or 2024-01-31, or {_AS_CATEGORY}",
         )
 
     def _error(

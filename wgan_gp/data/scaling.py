@@ -19,8 +19,7 @@ import tensorflow as tf
 from absl import logging
 
 from ..config import DataSettings
-from ..runtime.randomness import RngStream, uncorrelated_bits
-from .pixels import flip
+from .pixels import flip, random_integers
 
 METHODS = ("minmax", "standard", "whiten", "none")
 _FLOATS = ("float16", "float32", "float64", "longdouble", "float128", "bfloat16")
@@ -400,20 +399,11 @@ def normalize_levels(
         # sum has at most 24 bits and the scale is a power of two.
         is_exact = (largest <= 2**8) & (np.frexp(scale)[0] == 0.5)
         margin = np.where(is_exact, 0, largest * 2.0**-22).astype(np.float32)
-        noise = tf.clip_by_value(_noise(settings, levels.shape, first), margin, 1 - margin)
+        noise = random_integers(settings, levels.shape, first, 16) * 2.0**-16
+        noise = tf.clip_by_value(noise, margin, 1 - margin)
     # The offset is subtracted before the noise is added, because the sum of a large integer and
     # the noise would be rounded.
     return (values + (noise + np.float32(middle - offset))) * np.float32(1 / scale)
-
-
-def _noise(settings: DataSettings, shape: tf.TensorShape, first: tf.Tensor) -> tf.Tensor:
-    """Returns multiples of 2^-16 in [0, 1), `shape` float32."""
-    count, *rest = shape
-    words = uncorrelated_bits(
-        settings.seed, RngStream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
-    )
-    high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(16, tf.uint32)), tf.int32)
-    return tf.reshape(tf.cast(high, tf.float32), shape) * 2.0**-16
 
 
 # Whitening

@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -35,9 +35,18 @@ def find_source(
     path: str, origin: str, settings: DataSettings, like: DataSpec | None = None
 ) -> Source:
     """Finds the table of a file; see `source_of`."""
-    read = functools.partial(read_frame, path, origin)
     texts = frozenset() if like is None or like.table is None else like.table.texts
-    return source_of(read(texts), settings, origin, like, read)
+    given = read_frame(path, origin, texts)
+
+    def alike(spec: DataSpec) -> Source:
+        types = given.frame.dtypes.items()
+        others = {name for name, dtype in types if str(dtype) not in _TEXTS}
+        if spec.table is not None and spec.table.texts & others:
+            # Such as the grades 9 to 12, if "other" is only in the training data.
+            return find_source(path, origin, settings, spec)
+        return source_of(given, settings, origin, spec)
+
+    return dataclasses.replace(source_of(given, settings, origin, like), like=alike)
 
 
 def source_of(
@@ -45,7 +54,6 @@ def source_of(
     settings: DataSettings,
     origin: str,
     like: DataSpec | None = None,
-    read: Callable[..., Frame] | None = None,
 ) -> Source:
     """Returns the source of a table.
 
@@ -54,7 +62,6 @@ def source_of(
       settings: The settings of the data.
       origin: The name of the data for messages.
       like: The training data, whose columns map rows to features; None for those of these rows.
-      read: Reads the file again, with texts in the columns of these names; None without a file.
 
     Raises:
       UserError: If the table cannot be trained on, or is not like the training data.
@@ -73,10 +80,6 @@ def source_of(
     else:
         table = like.table
         _check_kinds(table, kinds, settings, use.conditions)
-        others = {name for name, dtype in rows.dtypes.items() if str(dtype) not in _TEXTS}
-        if read is not None and table.texts & others:
-            # Such as the grades 9 to 12, if "other" is only in the training data.
-            return source_of(read(table.texts), settings, origin, like)
         # Held-out rows of the same table have much the same range.
         table.warn_of_range(rows[trained_on], origin)
     conditions = values = None
@@ -114,7 +117,7 @@ def source_of(
         count=lambda _: len(rows),
         identity=functools.partial(_identity, frame),
         notes=(*given.notes, *use.notes),
-        like=lambda spec: source_of(given, settings, origin, spec, read),
+        like=functools.partial(source_of, given, settings, origin),
         balanced=functools.partial(_balanced, table) if class_names else None,
         columns=given.labels[[list(frame).index(name) for name in (*rows, *use.conditions)]],
     )
