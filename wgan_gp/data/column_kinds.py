@@ -14,12 +14,12 @@ import numpy as np
 from ..errors import UserError, shorten
 from ..run_directory.typed_json import is_text
 from .columns import (
+    DTYPE,
     LARGEST_EXACT,
     MOST_CATEGORIES,
     MOST_DECIMALS,
     UNITS,
     Column,
-    is_dtype,
     is_numeric,
     local,
     nanoseconds,
@@ -90,13 +90,6 @@ def find_kinds(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict
     return found
 
 
-def is_of_kind(column: Column | None, given: Any) -> bool:
-    """Returns True if a column is of the kind, or has the values in the order, that is given."""
-    if column is None or not isinstance(given, list):
-        return column is not None and column.kind == given
-    return column.kind == "ordered" and list(column.categories or ()) == given
-
-
 def _is_value(value: Any) -> bool:
     """Returns whether data.json can hold a value of a category."""
     if isinstance(value, int):  # those of hundreds of digits have no float
@@ -125,7 +118,7 @@ class _Finder:
         """Returns the column, of the kind or with the order that is given, if any."""
         import pandas as pd  # noqa: PLC0415
 
-        if not is_dtype(self._dtype):
+        if DTYPE.fullmatch(self._dtype) is None:
             raise self._error(f"has the type {shorten(self._dtype)}")
         if isinstance(given, list):
             return self._column("ordered", categories=tuple(given))

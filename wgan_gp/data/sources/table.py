@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ...config import DataSettings
 from ...errors import UserError, reason, shorten
-from ..column_kinds import flag_of, is_of_kind
+from ..column_kinds import flag_of
 from ..conditions import Conditions
 from ..frames import Frame, read_frame
 from ..source import Source, balanced_size, is_held_out
@@ -73,24 +73,21 @@ def source_of(
     if not len(rows):
         raise UserError(f"{origin} contains no examples", "give a row for each example")
     trained_on = ~is_held_out(len(rows), settings.holdout)
-    kinds = read_column_types(settings.column_types)
+    kinds = _read_column_types(settings.column_types)
+    own = {name: kind for name, kind in kinds.items() if name not in use.conditions}
     if like is None or like.table is None:
-        own = {name: kind for name, kind in kinds.items() if name not in use.conditions}
         table = Table.of(rows, origin, own, target=use.label, trained_on=trained_on)
     else:
         table = like.table
-        _check_kinds(table, kinds, settings, use.conditions)
+        _check_kinds(table, own, settings)
         # Held-out rows of the same table have much the same range.
         table.warn_of_range(rows[trained_on], origin)
     conditions = values = None
     if use.conditions:
-        chosen = frame[list(use.conditions)]
-        if like is None or like.conditions is None or like.conditions.columns is None:
-            conditions, values = Conditions.of_columns(chosen, origin, kinds, trained_on)
-        else:
-            values = like.conditions.checked(chosen, origin)
-            own_values = Conditions.of(values[trained_on], origin)
-            conditions = own_values.scaled_like(like.conditions, origin)
+        known = None if like is None else like.conditions
+        conditions, values = _conditions_of(
+            frame[list(use.conditions)], origin, kinds, trained_on, known
+        )
     class_names = None if use.conditions else table.label_names or None
 
     def decode(_: Any) -> Source:
@@ -124,6 +121,20 @@ def source_of(
     return source
 
 
+def _conditions_of(
+    frame: pd.DataFrame,
+    origin: str,
+    kinds: Mapping[str, Any],
+    trained_on: np.ndarray,
+    like: Conditions | None,
+) -> tuple[Conditions, np.ndarray]:
+    """Returns the distribution of columns that are conditions, and their features."""
+    if like is None or like.columns is None:
+        return Conditions.of_columns(frame, origin, kinds, trained_on)
+    values = like.checked(frame, origin)
+    return Conditions.of(values[trained_on], origin).scaled_like(like, origin), values
+
+
 def _balanced(table: Table, examples: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns the rows on which a conditional run trains, with their labels.
 
@@ -139,13 +150,10 @@ def _identity(frame: pd.DataFrame) -> dict[str, Any]:
     return {"examples": len(frame), "content": content.hexdigest()}
 
 
-def _check_kinds(
-    table: Table, kinds: Mapping[str, Any], settings: DataSettings, conditions: Sequence[str]
-) -> None:
+def _check_kinds(table: Table, kinds: Mapping[str, Any], settings: DataSettings) -> None:
     """Raises UserError if --column_types gives other types than a table has."""
     columns = {column.name: column for column in table.columns}
-    kinds = {name: kind for name, kind in kinds.items() if name not in conditions}
-    other = [name for name, kind in kinds.items() if not is_of_kind(columns.get(name), kind)]
+    other = [name for name in kinds if name not in columns or not columns[name].is_of(kinds[name])]
     if other:
         raise UserError(
             f"--column_types={settings.column_types} gives types to "
@@ -154,7 +162,7 @@ def _check_kinds(
         )
 
 
-def read_column_types(value: str | None) -> Mapping[str, Any]:
+def _read_column_types(value: str | None) -> Mapping[str, Any]:
     """Returns the kinds of columns, by name, in the file of --column_types.
 
     Raises:
