@@ -85,14 +85,23 @@ _PRICES = [f"{price:,.2f}" for price in np.linspace(900, 9000, 40)]
     [
         ([*map(str, range(20, 60)), "-"], "contains numbers, but '-' is none — correct it, leave"),
         ([f"1{n},5" for n in range(40)] + ["k.A."], "contains numbers, but 'k.A.' is none"),
-        (_PRICES, "contains numbers in another form, such as '1,107.69'"),
-        (["1,234", "999", "5,678"], "contains numbers in another form, such as '1,234'"),
-        ([f"{n},5 %" for n in range(40)], "contains numbers in another form, such as '0,5 %'"),
-        ([f"{n}.5 EUR" for n in range(40)], "contains numbers in another form, such as '0.5 EUR'"),
-        ([f"{n % 28 + 1:02d}.12.20" for n in range(40)], "contains dates of several formats, or"),
+        (_PRICES, "contains numbers or dates in another form, such as '1,107.69'"),
+        (["1,234", "999", "5,678"], "contains numbers or dates in another form, such as '1,234'"),
+        (
+            [f"{n},5 %" for n in range(40)],
+            "contains numbers or dates in another form, such as '0,5",
+        ),
+        (
+            [f"{n}.5 EUR" for n in range(40)],
+            "contains numbers or dates in another form, such",
+        ),
+        (
+            [f"{n % 28 + 1:02d}.12.20" for n in range(40)],
+            "contains numbers or dates in another form",
+        ),
         (
             [f"2020-01-{n:02d}" for n in range(10, 30)] + [f"{n}.01.2020" for n in range(10, 30)],
-            "contains dates of several formats, or with years of two digits, such as '2020-01-10'",
+            "contains numbers or dates in another form, such as '2020-01-10'",
         ),
     ],
 )
@@ -651,7 +660,7 @@ def test_texts_and_booleans_become_numbers_if_their_type_is_one(values, kind, nu
     assert selected.tolist() == [number == largest for number in numbers]
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "feather", "xlsx", "csv.gz", "tsv"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "xlsx", "csv.gz", "tsv"])
 def test_files_have_the_types_of_their_columns(tmp_path, ending):
     frame = people(40)
     path = f"{tmp_path}/people.{ending}"

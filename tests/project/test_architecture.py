@@ -28,7 +28,7 @@ ALLOWED = {
         "pandas",
         "PIL",
         "psutil",
-        "pyarrow",  # optional: Parquet and Feather
+        "pyarrow",  # optional: Parquet
         "requests",  # with which tensorflow-datasets downloads
         "scipy",  # scikit-learn requires it and threadpoolctl
         "sklearn",

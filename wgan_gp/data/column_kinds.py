@@ -14,12 +14,12 @@ import numpy as np
 from ..errors import UserError, shorten
 from ..run_directory.typed_json import is_text
 from .columns import (
+    DTYPE,
     LARGEST_EXACT,
     MOST_CATEGORIES,
     MOST_DECIMALS,
     UNITS,
     Column,
-    is_dtype,
     is_numeric,
     local,
     nanoseconds,
@@ -90,13 +90,6 @@ def find_kinds(frame: pd.DataFrame, flag: str, given: Mapping[str, Any]) -> dict
     return found
 
 
-def is_of_kind(column: Column | None, given: Any) -> bool:
-    """Returns True if a column is of the kind, or has the values in the order, that is given."""
-    if column is None or not isinstance(given, list):
-        return column is not None and column.kind == given
-    return column.kind == "ordered" and list(column.categories or ()) == given
-
-
 def _is_value(value: Any) -> bool:
     """Returns whether data.json can hold a value of a category."""
     if isinstance(value, int):  # those of hundreds of digits have no float
@@ -125,7 +118,7 @@ class _Finder:
         """Returns the column, of the kind or with the order that is given, if any."""
         import pandas as pd  # noqa: PLC0415
 
-        if not is_dtype(self._dtype):
+        if DTYPE.fullmatch(self._dtype) is None:
             raise self._error(f"has the type {shorten(self._dtype)}")
         if isinstance(given, list):
             return self._column("ordered", categories=tuple(given))
@@ -171,11 +164,7 @@ class _Finder:
         if texts.nunique() <= _FEW:  # may be classes, such as grades from 1 to 5+
             return
         if texts.str.fullmatch(_DATE).mean() > _MOSTLY:
-            raise self._error(
-                "contains dates of several formats, or with years of two digits, such as "
-                f"{shorten(repr(texts.iloc[0]))}",
-                f"write them as 2024-01-31, or {_AS_CATEGORY}",
-            )
+            raise self._other_form(texts.iloc[0])
         if texts.str.fullmatch(r"[+-]?0\d+").any():  # codes
             return
         if _MOSTLY < are_numbers.mean() < 1:
@@ -189,8 +178,8 @@ class _Finder:
 
     def _other_form(self, text: str) -> UserError:
         return self._error(
-            f"contains numbers in another form, such as {shorten(repr(text))}",
-            f"write them like 1234.56, or {_AS_CATEGORY}",
+            f"contains numbers or dates in another form, such as {shorten(repr(text))}",
+            f"write them like 1234.56 or 2024-01-31, or {_AS_CATEGORY}",
         )
 
     def _error(

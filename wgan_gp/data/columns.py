@@ -42,7 +42,7 @@ _MARGIN = 0.01  # of an interval of levels, which rounding to float32 must not l
 _TOLERANCE = 1e-5  # the largest relative error of real numbers
 _LARGEST_LEVEL = 1 - 1e-7
 # The types of pandas that a column of samples may have; a file cannot ask for others.
-_DTYPE = re.compile(
+DTYPE = re.compile(
     r"object|str|string|category|bool|boolean|u?int(8|16|32|64)|U?Int(8|16|32|64)"
     r"|float(16|32|64)|Float(32|64)|datetime64\[(s|ms|us|ns)(, [\w/+:-]{1,40})?\]"
 )
@@ -92,7 +92,7 @@ class Column:
     counts: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if _DTYPE.fullmatch(self.dtype) is None or self.unit not in UNITS:
+        if DTYPE.fullmatch(self.dtype) is None or self.unit not in UNITS:
             raise ValueError("dtype or unit is not known")
         if self.decimals is not None and not 0 <= self.decimals <= MOST_DECIMALS:
             raise ValueError(f"decimals is not a number up to {MOST_DECIMALS}")
@@ -180,6 +180,12 @@ class Column:
     def is_number(self) -> bool:
         """Is True if the networks see a number, and no category or nothing."""
         return bool(self.levels)
+
+    def is_of(self, kind: Any) -> bool:
+        """Returns whether the column is of a kind, or has the values of a list in that order."""
+        if isinstance(kind, list):
+            return self.kind == "ordered" and list(self.categories or ()) == kind
+        return bool(self.kind == kind)
 
     @property
     def size(self) -> int:
@@ -426,12 +432,6 @@ class Column:
         low, *_, high = self.values
         return self.shown(min(max(type(low)(number), low), high))
 
-    def describe_kind(self) -> str:
-        """Returns the kind in words."""
-        if self.decimals is None:
-            return self.kind
-        return f"real, {self.decimals} decimal{'' if self.decimals == 1 else 's'}"
-
     def describe(self) -> str:
         """Returns the range or the categories in words."""
         if self.levels:
@@ -553,11 +553,6 @@ def _difference(larger: np.ndarray, smaller: np.ndarray) -> np.ndarray:
 
 
 # Types of pandas
-
-
-def is_dtype(name: str) -> bool:
-    """Returns whether a text names a type of pandas that a column may have."""
-    return _DTYPE.fullmatch(name) is not None
 
 
 def is_numeric(dtype: str) -> bool:

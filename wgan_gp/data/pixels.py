@@ -103,15 +103,22 @@ def normalize(
     images = flip(settings, tf.cast(levels, tf.float32), first)
     if not settings.dequantization:
         return _without_noise(images, bits)
-    count, *rest = levels.shape
+    # Steps of 2^-23 match the resolution of float32 near 1, so the sum is exact and stays below 1.
+    # They leave 16 random bits below a level of 8 bits, and 8 below a level of 16 bits.
+    noise = random_integers(settings, levels.shape, first, 24 - bits)
+    return images * 2.0 ** (1 - bits) + (noise * 2.0**-23 - 1)
+
+
+def random_integers(
+    settings: DataSettings, shape: tf.TensorShape, first: tf.Tensor, bits: int
+) -> tf.Tensor:
+    """Returns the random integers of dequantization from 0 to 2^bits - 1, `shape` float32."""
+    count, *rest = shape
     words = uncorrelated_bits(
         settings.seed, RngStream.DEQUANTIZATION, first=first, count=count, size=int(np.prod(rest))
     )
-    # Steps of 2^-23 match the resolution of float32 near 1, so the sum is exact and stays below 1.
-    # They leave 16 random bits below a level of 8 bits, and 8 below a level of 16 bits.
-    high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(8 + bits, tf.uint32)), tf.int32)
-    noise = tf.reshape(tf.cast(high, tf.float32), levels.shape)
-    return images * 2.0 ** (1 - bits) + (noise * 2.0**-23 - 1)
+    high = tf.bitcast(tf.bitwise.right_shift(words, tf.constant(32 - bits, tf.uint32)), tf.int32)
+    return tf.reshape(tf.cast(high, tf.float32), shape)
 
 
 def _without_noise(levels: tf.Tensor, bits: int) -> tf.Tensor:

@@ -13,6 +13,7 @@ from ..errors import UserError, shorten
 from ..run_directory.typed_json import load_dataclass, to_json
 from .column_kinds import find_kinds
 from .columns import Column
+from .spec import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -67,9 +68,8 @@ class Table:
         """
         if len(frame.columns) > _MOST_COLUMNS:
             raise UserError(
-                f"{flag} has {len(frame.columns)} columns, and a typed table at most "
-                f"{_MOST_COLUMNS}",
-                "leave some out with --drop_columns, or omit --column_types if all are numbers",
+                f"{flag} has {len(frame.columns)} columns, and a table at most {_MOST_COLUMNS}",
+                "leave some out with --drop_columns",
             )
         used = np.ones([len(frame)], bool) if trained_on is None else trained_on
         found = find_kinds(frame, flag, kinds or {})
@@ -123,9 +123,11 @@ class Table:
         return sum(count for _, count in self.one_hot)
 
     @property
-    def _categories(self) -> list[tuple[int, Column]]:
-        """The columns of categories, each with its first feature."""
-        return [(begin, each) for begin, each in self.parts() if each.size and not each.is_number]
+    def _categories(self) -> list[tuple[int, int, Column]]:
+        """The columns of categories, each with its first label and its first feature."""
+        found = [(begin, each) for begin, each in self.parts() if each.size and not each.is_number]
+        labels = np.cumsum([0, *(column.size for _, column in found)]).tolist()
+        return [(label, *each) for label, each in zip(labels, found, strict=False)]
 
     @property
     def label_names(self) -> tuple[str, ...]:
@@ -135,7 +137,7 @@ class Table:
         CTGAN (arXiv:1907.00503, section 4.3).
         """
         names = []
-        for _, column in self._categories:
+        for _, _, column in self._categories:
             names += [f"{column.name}={column.text(value)}" for value in column.values]
             names += [f"{column.name} is missing"] * column.has_missing
         if len(set(names)) < len(names):  # such as a=b=c for the columns a and a=b
@@ -146,16 +148,14 @@ class Table:
     def label_features(self) -> tuple[int, ...]:
         """The feature that is 1 for each label."""
         return tuple(
-            begin + place for begin, column in self._categories for place in range(column.size)
+            begin + place for _, begin, column in self._categories for place in range(column.size)
         )
 
     def label_of(self, name: str, value: Any) -> int | None:
         """Returns the label of a category, or None if the column is none of categories."""
-        first = 0
-        for _, column in self._categories:
+        for first, _, column in self._categories:
             if column.name == name and value in column.values:
                 return first + column.values.index(value)
-            first += column.size
         return None
 
     def draw_labels(self, count: int, seed: int, *, is_balanced: bool) -> np.ndarray:
@@ -170,14 +170,13 @@ class Table:
         random = np.random.default_rng(seed)
         categories = self._categories
         columns = random.integers(len(categories), size=count)
-        labels, first = np.zeros([count], np.int32), 0
-        for index, (_, column) in enumerate(categories):
+        labels = np.zeros([count], np.int32)
+        for index, (first, _, column) in enumerate(categories):
             weights = np.array(column.counts, np.float64)
             weights = np.log1p(weights) if is_balanced else weights
             chosen = columns == index
             drawn = random.choice(column.size, chosen.sum(), p=weights / weights.sum())
             labels[chosen] = first + drawn
-            first += column.size
         return labels
 
     def labels_of(self, examples: np.ndarray) -> np.ndarray:
@@ -202,10 +201,8 @@ class Table:
         Args:
           examples: The rows, `[N, D]`.
         """
-        names = [column.name for _, column in self._categories]
-        chosen = names.index(self.target) if self.target in names else 0
-        begin, column = self._categories[chosen]
-        first = sum(each.size for _, each in self._categories[:chosen])
+        found = {column.name: (first, begin, column) for first, begin, column in self._categories}
+        first, begin, column = found.get(str(self.target), self._categories[0])
         return first + examples[:, begin : begin + column.size].argmax(axis=1).astype(np.int32)
 
     def draw_rows(self, examples: np.ndarray, labels: np.ndarray, seed: int) -> np.ndarray:
@@ -352,7 +349,7 @@ class Table:
         Args:
           numbers: Rows as numbers, `[N, K]`; see `numbers`.
         """
-        texts = self.describe_values()
+        texts = [column.describe() for column in self.columns]
         for place, column in enumerate(self.columns):
             values = numbers[np.isfinite(numbers[:, place]), place]
             if column.is_number and len(values):
@@ -363,12 +360,11 @@ class Table:
         """Returns a line for each column: its name, its type, and what the networks see of it."""
         rows = [("column", "type", "values")]
         for column in self.columns:
-            rows.append((shorten(column.name, 30), column.describe_kind(), column.describe()))
+            kind: str = column.kind
+            if column.decimals is not None:
+                kind = f"real, {count_of(column.decimals, 'decimal')}"
+            rows.append((shorten(column.name, 30), kind, column.describe()))
         return aligned(rows)
-
-    def describe_values(self) -> list[str]:
-        """Returns the range or the categories of each column, as a text."""
-        return [column.describe() for column in self.columns]
 
     def associations(self, examples: np.ndarray) -> np.ndarray:
         """Returns the association of all pairs of columns, `[K, K]` from 0 to 1.

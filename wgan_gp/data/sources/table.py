@@ -7,7 +7,7 @@ import dataclasses
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ import tensorflow as tf
 
 from ...config import DataSettings
 from ...errors import UserError, reason, shorten
-from ..column_kinds import flag_of, is_of_kind
+from ..column_kinds import flag_of
 from ..conditions import Conditions
 from ..frames import Frame, read_frame
 from ..source import Source, balanced_size, is_held_out
@@ -34,10 +34,19 @@ AUTO = "auto"  # the value of --column_types without a file
 def find_source(
     path: str, origin: str, settings: DataSettings, like: DataSpec | None = None
 ) -> Source:
-    """Finds the table of a file, a folder or a pattern; see `source_of`."""
-    read = functools.partial(read_frame, path, origin)
+    """Finds the table of a file; see `source_of`."""
     texts = frozenset() if like is None or like.table is None else like.table.texts
-    return source_of(read(texts), settings, origin, like, read)
+    given = read_frame(path, origin, texts)
+
+    def alike(spec: DataSpec) -> Source:
+        types = given.frame.dtypes.items()
+        others = {name for name, dtype in types if str(dtype) not in _TEXTS}
+        if spec.table is not None and spec.table.texts & others:
+            # Such as the grades 9 to 12, if "other" is only in the training data.
+            return find_source(path, origin, settings, spec)
+        return source_of(given, settings, origin, spec)
+
+    return dataclasses.replace(source_of(given, settings, origin, like), like=alike)
 
 
 def source_of(
@@ -45,7 +54,6 @@ def source_of(
     settings: DataSettings,
     origin: str,
     like: DataSpec | None = None,
-    read: Callable[..., Frame] | None = None,
 ) -> Source:
     """Returns the source of a table.
 
@@ -54,7 +62,6 @@ def source_of(
       settings: The settings of the data.
       origin: The name of the data for messages.
       like: The training data, whose columns map rows to features; None for those of these rows.
-      read: Reads the file again, with texts in the columns of these names; None without a file.
 
     Raises:
       UserError: If the table cannot be trained on, or is not like the training data.
@@ -66,28 +73,21 @@ def source_of(
     if not len(rows):
         raise UserError(f"{origin} contains no examples", "give a row for each example")
     trained_on = ~is_held_out(len(rows), settings.holdout)
-    kinds = read_column_types(settings.column_types)
+    kinds = _read_column_types(settings.column_types)
+    own = {name: kind for name, kind in kinds.items() if name not in use.conditions}
     if like is None or like.table is None:
-        own = {name: kind for name, kind in kinds.items() if name not in use.conditions}
         table = Table.of(rows, origin, own, target=use.label, trained_on=trained_on)
     else:
         table = like.table
-        _check_kinds(table, kinds, settings, use.conditions)
-        others = {name for name, dtype in rows.dtypes.items() if str(dtype) not in _TEXTS}
-        if read is not None and table.texts & others:
-            # Such as the grades 9 to 12, if "other" is only in the training data.
-            return source_of(read(table.texts), settings, origin, like)
+        _check_kinds(table, own, settings)
         # Held-out rows of the same table have much the same range.
         table.warn_of_range(rows[trained_on], origin)
     conditions = values = None
     if use.conditions:
-        chosen = frame[list(use.conditions)]
-        if like is None or like.conditions is None or like.conditions.columns is None:
-            conditions, values = Conditions.of_columns(chosen, origin, kinds, trained_on)
-        else:
-            values = like.conditions.checked(chosen, origin)
-            own_values = Conditions.of(values[trained_on], origin)
-            conditions = own_values.scaled_like(like.conditions, origin)
+        known = None if like is None else like.conditions
+        conditions, values = _conditions_of(
+            frame[list(use.conditions)], origin, kinds, trained_on, known
+        )
     class_names = None if use.conditions else table.label_names or None
 
     def decode(_: Any) -> Source:
@@ -114,11 +114,25 @@ def source_of(
         count=lambda _: len(rows),
         identity=functools.partial(_identity, frame),
         notes=(*given.notes, *use.notes),
-        like=lambda spec: source_of(given, settings, origin, spec, read),
+        like=functools.partial(source_of, given, settings, origin),
         balanced=functools.partial(_balanced, table) if class_names else None,
         columns=given.labels[[list(frame).index(name) for name in (*rows, *use.conditions)]],
     )
     return source
+
+
+def _conditions_of(
+    frame: pd.DataFrame,
+    origin: str,
+    kinds: Mapping[str, Any],
+    trained_on: np.ndarray,
+    like: Conditions | None,
+) -> tuple[Conditions, np.ndarray]:
+    """Returns the distribution of columns that are conditions, and their features."""
+    if like is None or like.columns is None:
+        return Conditions.of_columns(frame, origin, kinds, trained_on)
+    values = like.checked(frame, origin)
+    return Conditions.of(values[trained_on], origin).scaled_like(like, origin), values
 
 
 def _balanced(table: Table, examples: np.ndarray, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -136,13 +150,10 @@ def _identity(frame: pd.DataFrame) -> dict[str, Any]:
     return {"examples": len(frame), "content": content.hexdigest()}
 
 
-def _check_kinds(
-    table: Table, kinds: Mapping[str, Any], settings: DataSettings, conditions: Sequence[str]
-) -> None:
+def _check_kinds(table: Table, kinds: Mapping[str, Any], settings: DataSettings) -> None:
     """Raises UserError if --column_types gives other types than a table has."""
     columns = {column.name: column for column in table.columns}
-    kinds = {name: kind for name, kind in kinds.items() if name not in conditions}
-    other = [name for name, kind in kinds.items() if not is_of_kind(columns.get(name), kind)]
+    other = [name for name in kinds if name not in columns or not columns[name].is_of(kinds[name])]
     if other:
         raise UserError(
             f"--column_types={settings.column_types} gives types to "
@@ -151,7 +162,7 @@ def _check_kinds(
         )
 
 
-def read_column_types(value: str | None) -> Mapping[str, Any]:
+def _read_column_types(value: str | None) -> Mapping[str, Any]:
     """Returns the kinds of columns, by name, in the file of --column_types.
 
     Raises:
@@ -191,9 +202,7 @@ class ColumnUse(NamedTuple):
     notes: tuple[str, ...]
 
 
-def find_use(
-    frame: pd.DataFrame, flag: str, settings: DataSettings, *, required: bool = True
-) -> ColumnUse:
+def find_use(frame: pd.DataFrame, flag: str, settings: DataSettings) -> ColumnUse:
     """Returns the use of the columns of a table of `frames.read_frame` or `frames.plain_frame`.
 
     Flags name columns in any case, and those of a table without names by their numbers from 1. The
@@ -203,13 +212,12 @@ def find_use(
       frame: The table. Its index is no column.
       flag: The flag of the table and its value, for messages.
       settings: The settings that name columns.
-      required: Whether the table must have these columns.
 
     Raises:
       UserError: If it lacks one of them, or no features are left.
     """
     index = [str(name) for name in frame.index.names if name is not None]
-    find = functools.partial(_find, frame, flag, index if required else None)
+    find = functools.partial(_find, frame, flag, index)
 
     def find_all(setting: str, value: str | None) -> list[str]:
         names = next(csv.reader([value or ""], skipinitialspace=True), [])
@@ -256,7 +264,7 @@ def refuse_columns(flag: str, settings: DataSettings) -> None:
 def _find(
     frame: pd.DataFrame,
     flag: str,
-    index: Sequence[str] | None,
+    index: Sequence[str],
     setting: str,
     value: str | None,
     name: str,
@@ -265,14 +273,14 @@ def _find(
 
     Args:
       frame, flag: See `find_use`.
-      index: The names of the index; None if the column may be missing.
+      index: The names of the index.
       setting, value: The flag that names the column, and its value.
       name: The name.
     """
     if name in frame:
         return [name]
     found = [each for each in frame if each.lower() in (name.lower(), f"column {name}")]
-    if found or index is None:
+    if found:
         return found
     if name in index:
         raise UserError(
