@@ -220,17 +220,17 @@ def test_columns_can_stay_texts(tmp_path):
 # Other files.
 
 
-@pytest.mark.parametrize("ending", ["parquet", "xlsx"])
+@pytest.mark.parametrize("ending", ["parquet", "feather", "xlsx"])
 def test_binary_tables_are_those_of_pandas(tmp_path, ending):
     path = tmp_path / f"x.{ending}"
     # Excel has no integers of 64 bits.
     frame = FRAME[["radius", "is old", "Class"]] if ending == "xlsx" else FRAME
-    {"parquet": frame.to_parquet, "xlsx": frame.to_excel}[ending](path)
+    {"parquet": frame.to_parquet, "feather": frame.to_feather, "xlsx": frame.to_excel}[ending](path)
     pd.testing.assert_frame_equal(read(path).frame, frame)
     assert "cannot be read" in refusal(path, path.read_bytes()[:300])
 
 
-@pytest.mark.parametrize("ending", ["parquet", "xlsx"])
+@pytest.mark.parametrize("ending", ["parquet", "feather", "xlsx"])
 def test_a_package_that_is_not_installed_is_named(tmp_path, monkeypatch, ending):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     text = refusal(tmp_path / f"x.{ending}", b"")
@@ -334,13 +334,51 @@ def test_the_first_sheet_is_read(tmp_path):
     assert found.notes == ("from the first of 2 sheets, trees",)
 
 
-def test_a_table_is_one_file(tmp_path):
+# Tables in parts.
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_folder_of_parts_and_a_pattern_are_one_table(tmp_path, ending):
+    folder = tmp_path / "table"
+    folder.mkdir()
+    parts = [FRAME[:2], FRAME[2:2], FRAME[2:]]
+    for number, part in enumerate(parts):
+        path = folder / f"part-0000{number}-abc.{ending}"
+        part.to_csv(path, index=False) if ending == "csv" else part.to_parquet(path, index=False)
+    (folder / "_SUCCESS").write_bytes(b"")
+    (folder / f".part-00000-abc.{ending}.crc").write_bytes(b"crc")
+    assert frames.is_table(str(folder))
+    found = read(folder)
+    pd.testing.assert_frame_equal(found.frame, FRAME)
+    assert "from 2 files" in found.notes
+    pattern = tmp_path / "table" / f"part-*.{ending}"
+    pd.testing.assert_frame_equal(read(pattern).frame, FRAME)
+    assert refusal(folder / f"other-*.{ending}")
+    (folder / f"part-00009-abc.{ending}").write_bytes(
+        (folder / f"part-00000-abc.{ending}").read_bytes().replace(b"radius", b"radios")
+    )
+    assert f"part-00009-abc.{ending}" in refusal(folder)
+    (folder / f"part-00009-abc.{ending}").rename(folder / "notes.md")
+    assert not frames.is_table(str(folder))
+    assert "one kind" in refusal(folder)
+
+
+def test_the_type_of_a_column_is_that_of_all_parts(tmp_path):
+    for name, content in (("a", "x,y\n1,2\n"), ("b", "x,y\n012,\n")):
+        write(tmp_path / f"{name}.csv", content)
+    frame = read(tmp_path / "*.csv").frame
+    assert values(frame) == [["1", 2], ["012", None]] and str(frame["y"].dtype) == "Int64"
+
+
+def test_a_file_with_the_name_of_a_pattern_is_that_file(tmp_path):
     write(tmp_path / "x[1].csv", "a,b\n1,2\n")
     write(tmp_path / "x1.csv", "a,b\n3,4\n")
     assert values(read(tmp_path / "x[1].csv").frame) == [[1, 2]]
-    (tmp_path / "of.csv").mkdir()
-    for path in (tmp_path / "of.csv", tmp_path / "none.csv", tmp_path / "x*.csv"):
-        assert "one file" in refusal(path) and "pandas" in refusal(path)
+    folder = tmp_path / "of[1]"
+    folder.mkdir()
+    write(folder / "a.csv", "a,b\n5,6\n")
+    assert values(read(folder).frame) == [[5, 6]]
+    assert "exist" in refusal(tmp_path / "none.csv")
 
 
 # Columns that flags name.
@@ -348,7 +386,7 @@ def test_a_table_is_one_file(tmp_path):
 
 def use(names, **settings):
     frame = pd.DataFrame(columns=names)
-    found = find_use(frame, "data", DataSettings(**settings))
+    found = find_use(frame, "data", DataSettings(**settings), required=True)
     return found.features, found.label, found.conditions
 
 
@@ -390,6 +428,7 @@ def test_an_index_with_a_name_is_no_column(tmp_path):
     assert find_use(frame, "data", DataSettings()).notes == ("without the index radius",)
     with pytest.raises(UserError, match="reset_index"):
         find_use(frame, "data", DataSettings(label_column="radius"))
+    assert find_use(frame, "data", DataSettings(label_column="z"), required=False).label is None
     assert flag_of("drop_columns", "a,b", "c") == "'--drop_columns=\"a,b\",c'"
 
 

@@ -1,4 +1,4 @@
-"""Reads tables as DataFrames of pandas: text, Parquet and Excel files.
+"""Reads tables as DataFrames of pandas: text, Parquet, Feather and Excel files, in parts or whole.
 
 A text file is UTF-8, UTF-16 with a byte order mark, or Windows-1252, and its columns are separated
 by commas, semicolons or tabs. Other files are refused: pandas reads them in Python.
@@ -11,10 +11,12 @@ import contextlib
 import csv
 import datetime
 import decimal
+import functools
 import gzip
 import io
 import itertools
 import math
+import posixpath
 import re
 import zipfile
 import zlib
@@ -31,8 +33,9 @@ if TYPE_CHECKING:
     import pandas as pd
     import pyarrow as pa
 
-_TEXT = tuple(f".{name}{gz}" for name in ("csv", "tsv", "txt", "dat", "data") for gz in ("", ".gz"))
-_PARQUET, _EXCEL = (".parquet", ".pq"), (".xlsx", ".xlsm")
+_TEXT = (".csv", ".tsv", ".txt", ".dat", ".data")
+_PARQUET, _FEATHER, _EXCEL = (".parquet", ".pq"), (".feather", ".arrow"), (".xlsx", ".xlsm")
+SUFFIXES = (*_TEXT, *(f"{suffix}.gz" for suffix in _TEXT), *_PARQUET, *_FEATHER, *_EXCEL)
 # A packed file that unpacks to more than both of these is refused, because it may fill the memory.
 UNPACKED_BYTES = 2**30
 UNPACKED_RATIO = 200
@@ -51,10 +54,6 @@ _NAMELESS = re.compile(r"(Unnamed: \d+)?")  # pandas writes this for a name that
 _WITH_PANDAS = "or read it with pandas and give the DataFrame to wgan_gp.train"
 
 
-# The cells of a file; what was guessed; and the separator of a text file, whose cells are texts.
-_Cells = tuple["pd.DataFrame", tuple[str, ...], str | None]
-
-
 class Frame(NamedTuple):
     """A table.
 
@@ -71,16 +70,34 @@ class Frame(NamedTuple):
     types: dict[str, str]
 
 
+class _Part(NamedTuple):
+    """A file of a table.
+
+    Attributes:
+      frame: Its rows. Those of a text file are texts.
+      notes: What was guessed.
+      separator: The character between the columns of a text file.
+    """
+
+    frame: pd.DataFrame
+    notes: tuple[str, ...] = ()
+    separator: str | None = None
+
+
 def is_table(path: str) -> bool:
-    """Returns True for the name of a file that `read_frame` reads."""
-    return _reader_of(path) is not None
+    """Returns True for the name of a file, a folder or a pattern that `read_frame` reads."""
+    if _reader_of(path) is not None:
+        return True
+    names = _parts_in(path) if tf.io.gfile.isdir(path) else []
+    return bool(names) and all(_reader_of(name) is not None for name in names)
 
 
 def read_frame(source: str | bytes, flag: str, texts: Collection[str] = ()) -> Frame:
     """Reads a table.
 
     Args:
-      source: A file for which `is_table` is True, or the bytes of a text file.
+      source: A file whose name ends in one of SUFFIXES; a folder of parts of one table, such as
+        Spark writes, or a pattern of their names, such as 'DIR/*.csv'; or the bytes of a text file.
       flag: The flag and its value, for messages.
       texts: Columns of a text file whose cells are texts, even if all are numbers.
 
@@ -89,22 +106,15 @@ def read_frame(source: str | bytes, flag: str, texts: Collection[str] = ()) -> F
     """
     import pandas as pd  # noqa: PLC0415, which takes half a second
 
-    if isinstance(source, bytes):
-        frame, notes, separator = _read_text(source, flag)
-    else:
-        read = _reader_of(source)
-        assert read is not None
-        with reading(flag):
-            if not tf.io.gfile.exists(source) or tf.io.gfile.isdir(source):
-                raise UserError(
-                    f"{flag} does not exist, or is a folder",
-                    f"give one file {_WITH_PANDAS}, also if a table has several parts",
-                )
-            with tf.io.gfile.GFile(source, "rb") as file:
-                content = file.read()
-        frame, notes, separator = read(content, flag)
-    if not len(frame):
+    parts = [_read_text(source, flag)] if isinstance(source, bytes) else _read_parts(source, flag)
+    if not sum(len(part.frame) for part in parts):
         raise UserError(f"{flag} contains no examples", "give a row for each example")
+    frame = parts[0].frame
+    if len(parts) > 1:
+        frame = pd.concat([part.frame for part in parts], ignore_index=True)
+    notes = tuple(dict.fromkeys(itertools.chain(*(part.notes for part in parts))))
+    notes = notes if len(parts) == 1 else (f"from {len(parts)} files", *notes)
+    separator = parts[0].separator
     if separator is None:
         found = plain_frame(frame, notes)
         return found._replace(labels=found.frame.columns)
@@ -298,17 +308,62 @@ def _columns_with_decimal_commas(frame: pd.DataFrame, separator: str) -> set[str
 # Files.
 
 
-def _read_parquet(content: bytes, flag: str) -> _Cells:
+def _parts_in(folder: str) -> list[str]:
+    """Returns the names in a folder, without hidden ones and those of Spark, such as _SUCCESS."""
+    return sorted(name for name in tf.io.gfile.listdir(folder) if not name.startswith((".", "_")))
+
+
+def _read_parts(path: str, flag: str) -> list[_Part]:
+    """Reads the files of a table, without those that have no rows.
+
+    Raises:
+      UserError: If there are none, or they have different columns.
+    """
+    paths = [path]
+    with reading(flag):
+        if tf.io.gfile.isdir(path):
+            paths = [posixpath.join(path, name) for name in _parts_in(path)]
+        elif not tf.io.gfile.exists(path):
+            paths = sorted(tf.io.gfile.glob(path)) if re.search(r"[*?[]", path) else []
+    if not paths:
+        raise UserError(f"{flag} does not exist, or is empty", "check the path")
+    readers = {_reader_of(each) for each in paths}
+    reader = readers.pop()
+    if reader is None or readers:
+        raise UserError(
+            f"{flag} is no table, or contains several kinds of files",
+            f"give files of one kind that end in one of {', '.join(SUFFIXES)}",
+        )
+    parts: list[_Part] = []
+    for each in paths:
+        where = flag if each == path else f"{flag}: {posixpath.basename(each)}"
+        with reading(where), tf.io.gfile.GFile(each, "rb") as file:
+            content = file.read()
+        part = reader(content, where)
+        columns = list(part.frame), part.separator
+        if parts and len(part.frame) and columns != (list(parts[0].frame), parts[0].separator):
+            raise UserError(
+                f"{where} has other columns than the files before it",
+                "give files with the same names of columns in the same order",
+            )
+        parts += [part] if len(part.frame) else []
+    return parts
+
+
+def _read_arrow(content: bytes, flag: str, *, is_parquet: bool) -> _Part:
+    """Reads a Parquet or Feather file."""
     require_package("pyarrow", flag)
-    from pyarrow import parquet  # noqa: PLC0415
+    from pyarrow import feather, parquet  # noqa: PLC0415
 
     with _explaining(flag):
+        if not is_parquet:
+            return _Part(_of_arrow(feather.read_table(io.BytesIO(content))))
         file = parquet.ParquetFile(io.BytesIO(content))
         _check_size(flag, 8 * file.metadata.num_rows * file.metadata.num_columns, content)
-        return _of_arrow(file.read()), (), None
+        return _Part(_of_arrow(file.read()))
 
 
-def _read_excel(content: bytes, flag: str) -> _Cells:
+def _read_excel(content: bytes, flag: str) -> _Part:
     """Reads the first sheet of an Excel file."""
     import pandas as pd  # noqa: PLC0415
 
@@ -334,7 +389,7 @@ def _read_excel(content: bytes, flag: str) -> _Cells:
     if len(sheets) > 1:
         notes.append(f"from the first of {len(sheets)} sheets, {sheets[0]}")
     frame = frame.iloc[int(has_header) :].reset_index(drop=True).infer_objects()
-    return frame.set_axis(names, axis=1), tuple(notes), None
+    return _Part(frame.set_axis(names, axis=1), tuple(notes))
 
 
 def _with_formulas(values: pd.DataFrame, formulas: pd.DataFrame) -> pd.DataFrame:
@@ -376,7 +431,7 @@ def _check_size(flag: str, size: int, content: bytes) -> None:
 # Text files.
 
 
-def _read_text(content: bytes, flag: str) -> _Cells:
+def _read_text(content: bytes, flag: str) -> _Part:
     """Reads a text file, whose cells stay texts."""
     import pandas as pd  # noqa: PLC0415
 
@@ -407,7 +462,7 @@ def _read_text(content: bytes, flag: str) -> _Cells:
     notes += of_names
     if separator != ",":
         notes.append(f"columns separated by {_SEPARATORS[separator]}")
-    return frame, tuple(notes), separator
+    return _Part(frame, tuple(notes), separator)
 
 
 def _rows(lines: Iterator[str], separator: str, flag: str, line: int) -> Iterator[list[str]]:
@@ -567,8 +622,15 @@ def _is_value(cell: str) -> bool:
     return bool(is_number) or cell in _NO_NUMBER or cell in ("true", "false")
 
 
-def _reader_of(path: str) -> Callable[[bytes, str], _Cells] | None:
+_READERS: dict[tuple[str, ...], Callable[[bytes, str], _Part]] = {
+    _PARQUET: functools.partial(_read_arrow, is_parquet=True),
+    _FEATHER: functools.partial(_read_arrow, is_parquet=False),
+    _EXCEL: _read_excel,
+    _TEXT: _read_text,
+    tuple(f"{suffix}.gz" for suffix in _TEXT): _read_text,
+}
+
+
+def _reader_of(path: str) -> Callable[[bytes, str], _Part] | None:
     """Returns the function that reads files whose names end like this one, or None."""
-    readers = {_PARQUET: _read_parquet, _EXCEL: _read_excel, _TEXT: _read_text}
-    name = path.lower()
-    return next((read for ends, read in readers.items() if name.endswith(ends)), None)
+    return next((read for ends, read in _READERS.items() if path.lower().endswith(ends)), None)

@@ -34,7 +34,7 @@ AUTO = "auto"  # the value of --column_types without a file
 def find_source(
     path: str, origin: str, settings: DataSettings, like: DataSpec | None = None
 ) -> Source:
-    """Finds the table of a file; see `source_of`."""
+    """Finds the table of a file, a folder or a pattern; see `source_of`."""
     texts = frozenset() if like is None or like.table is None else like.table.texts
     given = read_frame(path, origin, texts)
 
