@@ -155,13 +155,10 @@ def test_a_bucket_that_fails_ends_the_reading(started):
 
 
 @pytest.mark.parametrize("program", ["/bin/false", "/missing", "", None])
-def test_that_no_process_can_be_started_is_one_line(monkeypatch, started, program):
+def test_threads_decode_if_no_process_can_be_started(monkeypatch, started, program):
     monkeypatch.setattr(sys, "executable", program)
-    message = (
-        "numbers: no process can be started|process that decoded --data_dir=numbers was killed"
-    )
-    with pytest.raises(UserError, match=message):
-        building.load(Numbers())
+    store = building.load(Numbers())
+    assert len(store) == Numbers().size and started == []
 
 
 def test_an_interrupt_does_not_wait_for_processes(started):

@@ -8,6 +8,7 @@ from ...config import DataSettings
 from ...errors import UserError
 from ..source import Source
 from ..spec import DataSpec, names_of_numbers
+from .shapes import image_shape, is_cropped
 
 # The shape of an example, `(H, W, C)` for images and `(D,)` for points, the number of classes, and
 # the number of examples, or None if they are endless.
@@ -28,8 +29,6 @@ def find_source(settings: DataSettings) -> Source:
     shape, classes, size = BUILT_IN[settings.dataset]
     origin, is_image = f"--dataset={settings.dataset}", len(shape) == 3
     if is_image:
-        from .decode import image_shape, is_cropped  # noqa: PLC0415, which imports Pillow
-
         own, shape = (shape[0], shape[1]), image_shape(settings, (shape[0], shape[1]), shape[2])
         if settings.image_channels not in (None, 1, 3):
             raise UserError(

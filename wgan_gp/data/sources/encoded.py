@@ -18,6 +18,7 @@ from concurrent.futures.process import BrokenProcessPool
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
+from absl import logging
 
 from ...config import DataSettings
 from ...errors import UserError, naming, printable, reason
@@ -248,7 +249,7 @@ def take(items: Iterator[Item], most: int) -> list[Item]:
 
 
 class _Processes:
-    """Processes that decode once they are started; until then, the caller decodes."""
+    """Processes that decode once one has started; until then, the caller decodes."""
 
     def __init__(self, origin: str):
         self._origin = origin
@@ -265,10 +266,9 @@ class _Processes:
         try:
             self._first = self._pool.submit(os.getpid)
         except Exception as error:  # of many types, for example without sys.executable
-            raise UserError(
-                f"{self._origin}: no process can be started to decode it ({reason(error)})",
-                "start the program with a Python that can start others",
-            ) from error
+            logging.info(
+                f"note: {self._origin}: threads decode, because no process starts ({reason(error)})"
+            )
 
     def decode(
         self, function: Callable[[Any], np.ndarray], items: list[Item], *others: Any
@@ -278,7 +278,8 @@ class _Processes:
         Raises:
           UserError: If a process is killed or crashes.
         """
-        if self._first is None or not self._first.done():
+        first = self._first
+        if first is None or not first.done() or first.exception() is not None:
             return decode_items(function, items, *others)
         try:
             return self._pool.submit(decode_items, function, items, *others).result()

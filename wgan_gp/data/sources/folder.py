@@ -23,7 +23,7 @@ from ..spec import DataSpec
 from ..store.opening import slow
 from . import decode as pictures
 from . import listing
-from .decode import Form, Header, choose_form, default_square
+from .decode import Form, Header, choose_form
 from .encoded import Encoded, Item, Unreadable, computed_ahead
 from .listing import local_path
 from .picture_labels import (
@@ -34,6 +34,7 @@ from .picture_labels import (
     read_labels,
     split_name,
 )
+from .shapes import default_square
 
 _INSPECTED = 100  # images whose headers are read at the start
 _PARALLEL_READS = 32  # to a bucket, where a request takes longer than to decode a picture

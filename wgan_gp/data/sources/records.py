@@ -29,9 +29,10 @@ from ..spec import DataSpec
 from ..store.opening import slow
 from . import decode as pictures
 from . import listing
-from .decode import MAX_COLOR_CHANNELS, Header, choose_form, default_square
+from .decode import MAX_COLOR_CHANNELS, Header, choose_form
 from .encoded import Encoded, Item, Unreadable
 from .labels import number_labels
+from .shapes import default_square
 
 _INSPECTED = 20  # examples whose pictures decide the default size
 _PARALLEL_FILES = 16

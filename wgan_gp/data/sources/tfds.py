@@ -23,9 +23,10 @@ from ..source import NO_LABEL, Source
 from ..spec import DataSpec
 from ..store.opening import slow
 from . import decode as pictures
-from .decode import MAX_DEFAULT_SIDE, Form, default_square, make_form
+from .decode import Form, make_form
 from .encoded import Encoded, Item
 from .listing import check_path, fingerprint_of, reading, socket_timeout
+from .shapes import MAX_DEFAULT_SIDE, default_square
 
 _FILE_FORMAT = "tfrecord"  # in which datasets are prepared
 _DESCRIPTION = "dataset_info.json"

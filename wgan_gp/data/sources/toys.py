@@ -18,7 +18,7 @@ import tensorflow as tf
 from ...config import DataSettings
 from ...runtime.randomness import RngStream, normal, uniform
 from ..source import Source
-from .decode import central_window
+from .shapes import central_window
 
 # The standard deviation around each mode, for the distributions that have modes.
 DEVIATIONS = {"gaussians_25": 0.05, "gaussians_8": 0.02}
