@@ -323,12 +323,17 @@ def test_the_content_decides_the_format(tmp_path, capsys):
     files = {f"{number}.jpg": picture(number, "WEBP") for number in range(4)}
     files["5.png"] = picture(5, "AVIF")
     files["6.gif"] = picture(6, "TIFF")
-    files |= {"readme": b"Python is a language", "notes.txt": b"BM", "a.bin": b"P5 x"}
+    files |= {
+        "8": picture(8, "PNG"),
+        "readme": b"Python is a language",
+        "notes.txt": b"BM",
+        "a.bin": b"P5 x",
+    }
     source = find(write(tmp_path / "data", files))
     assert source.size == 6
     content = content_of(source)
     assert content[0][1] == 0 and content[4][0] == "5.png"
-    assert "not images are skipped: a.bin and 2 more" in capsys.readouterr().err
+    assert "not images are skipped: 8 and 3 more" in capsys.readouterr().err
 
 
 def test_unreadable_pictures_are_named_with_their_reason(tmp_path):

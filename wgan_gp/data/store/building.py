@@ -130,14 +130,14 @@ def _write_store(
     with contextlib.ExitStack() as stack:
         with _writing(UnwritableError, path, "give another --data_cache"):
             with contextlib.suppress(UserError):  # damaged
-                if _is_complete(path, key):
+                if complete_record(path, key):
                     return open_store(path)
             check_no_link(path)
             tf.io.gfile.makedirs(root or ".")
             lock.wait(f"building {path}")
             stack.callback(lock.release)
             try:
-                if _is_complete(path, key):  # meanwhile
+                if complete_record(path, key):  # meanwhile
                     return open_store(path)
             except UserError as error:
                 logging.warning(f"{error.what}: it is built again")
@@ -160,9 +160,10 @@ def _write_store(
     return open_store(path)
 
 
-def _is_complete(path: str, key: str) -> bool:
+def complete_record(path: str, key: str) -> Record | None:
+    """Returns the record of a store, or None if it is not a complete one of this key."""
     record = read_record(path)
-    return record is not None and record.complete and record.key == key
+    return record if record is not None and record.complete and record.key == key else None
 
 
 @contextlib.contextmanager

@@ -24,8 +24,8 @@ from ..source import Source
 from ..sources.encoded import Encoded
 from ..sources.labels import numbered_like
 from ..spec import DataSpec, count_of
-from .building import UnwritableError, build, copy, load
-from .store import Record, Store, key_of, read_record
+from .building import UnwritableError, build, complete_record, copy, load
+from .store import Record, Store, key_of
 
 OFF = "off"
 _KEY_LENGTH = 20
@@ -107,10 +107,9 @@ def find_record(source: Encoded, folder: str | None) -> Record | None:
         return None
     key = key_of(source)
     try:
-        record = read_record(store_path(folder, key))
+        return complete_record(store_path(folder, key), key)
     except (UserError, tf.errors.OpError, OSError):
         return None  # `cached` says so
-    return record if record is not None and record.complete and record.key == key else None
 
 
 def slow(
