@@ -507,6 +507,17 @@ def test_days_in_a_time_zone_stay_midnight_there():
     assert (found == found.dt.normalize()).all()
 
 
+def test_conditions_at_the_ends_of_a_type_are_possible():
+    ends = {"int64": [-(2**63), 2**63 - 1], "uint64": [0, 2**64 - 1]}
+    frame = pd.DataFrame({name: np.array(each * 20, name) for name, each in ends.items()})
+    table = Table.of(frame, "data", {"int64": "integer", "uint64": "integer"})
+    for name, (low, high) in ends.items():
+        for text in (f"{name}>={high}", f"{name}<={low}", f"{name}!={low},{name}!={low + 1}"):
+            assert Selection.of(text, table, "--x").holds(frame).sum() == 20
+        with pytest.raises(UserError, match="no sample has"):
+            Selection.of(f"{name}>{low},{name}<{high}", table, "--x")
+
+
 def test_conditions_by_column_may_be_missing_values_and_booleans():
     frame = people().assign(car=people()["age"] > 40)
     table = Table.of(frame, "data")

@@ -81,9 +81,9 @@ class Condition:
             value *= 10**column.decimals
         value = min(max(value, low), high)
         if isinstance(low, float):
-            return [value, math.nextafter(value, math.inf)]
-        # Of days, the time zone changes the next one.
-        return [math.floor(value) + step for step in range(-2, 3)]
+            return [value, min(math.nextafter(value, math.inf), high)]
+        # The time zone of days, or rounding, may change the next one.
+        return [min(max(math.floor(value) + step, low), high) for step in range(-2, 3)]
 
 
 @dataclasses.dataclass(frozen=True)
