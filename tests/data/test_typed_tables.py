@@ -346,7 +346,7 @@ def test_types_can_be_given():
         (
             {str(place): [1, 2] for place in range(5000)},
             {},
-            "has 5000 columns, and a typed table at most 4096 — leave some out with --drop_columns",
+            "has 5000 columns, and a table at most 4096 — leave some out with --drop_columns",
         ),
         ({"x": pd.array([1.5, 2.5], "double[pyarrow]")}, {}, "has the type double[pyarrow]"),
     ],

@@ -432,6 +432,12 @@ class Column:
         low, *_, high = self.values
         return self.shown(min(max(type(low)(number), low), high))
 
+    def describe_kind(self) -> str:
+        """Returns the kind in words."""
+        if self.decimals is None:
+            return self.kind
+        return f"real, {self.decimals} decimal{'' if self.decimals == 1 else 's'}"
+
     def describe(self) -> str:
         """Returns the range or the categories in words."""
         if self.levels:

@@ -13,7 +13,6 @@ from ..errors import UserError, shorten
 from ..run_directory.typed_json import load_dataclass, to_json
 from .column_kinds import find_kinds
 from .columns import Column
-from .spec import count_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -360,10 +359,7 @@ class Table:
         """Returns a line for each column: its name, its type, and what the networks see of it."""
         rows = [("column", "type", "values")]
         for column in self.columns:
-            kind: str = column.kind
-            if column.decimals is not None:
-                kind = f"real, {count_of(column.decimals, 'decimal')}"
-            rows.append((shorten(column.name, 30), kind, column.describe()))
+            rows.append((shorten(column.name, 30), column.describe_kind(), column.describe()))
         return aligned(rows)
 
     def associations(self, examples: np.ndarray) -> np.ndarray:
