@@ -138,9 +138,9 @@ def make_objective(config: Config, library: Library, *, every_step: bool = False
     """
     fields = dataclasses.fields(ObjectiveSettings)
     settings = {field.name: getattr(config, field.name) for field in fields}
-    of_flags: dict[str, Any] = {field.name: field.default for field in fields}
+    defaults = {field.name: field.default for field in fields}
     given = {
-        name: f"--{name}={value}" for name, value in settings.items() if value != of_flags[name]
+        name: f"--{name}={value}" for name, value in settings.items() if value != defaults[name]
     }
     if flag := given.pop("class_weight", None):
         given |= dict.fromkeys(_class_weights(1.0), flag)
@@ -154,18 +154,8 @@ def make_objective(config: Config, library: Library, *, every_step: bool = False
         settings["penalty_interval"] = 1
     if library.objective is None:
         return typing.cast(Objective, losses.GanObjective(**settings))
-    of_flags |= _class_weights(of_flags["class_weight"])
-    defaults = {
-        field.name: (field.default, of_flags.get(field.name, field.default))
-        for field in dataclasses.fields(losses.GanObjective)
-    }
-    objective = create_objective(
-        library.objective,
-        f"--objective={config.objective}",
-        settings,
-        given=given,
-        defaults=defaults,
-    )
+    flag = f"--objective={config.objective}"
+    objective = create_objective(library.objective, flag, settings, given)
     return objective.without_lazy_penalty() if every_step else objective
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import tensorflow as tf
 from absl import logging
 
+from ... import losses
 from ...errors import Reporting, UserError, explaining, shorten, shown
 from ...training.objective import Objective, Terms, critic_term_intervals, generator_needs_real
 from .user_networks import weight_name
@@ -21,9 +22,7 @@ def create_objective(
     factory: Any,
     flag: str,
     settings: Mapping[str, Any],
-    *,
     given: Mapping[str, str],
-    defaults: Mapping[str, Sequence[Any]],
 ) -> UserObjective:
     """Returns an objective of the user; see `training.objective.Objective`.
 
@@ -31,11 +30,10 @@ def create_objective(
       factory: A class or a function that returns an objective, or an objective.
       flag: The flag that names it, for messages.
       settings: The settings of the losses. Those that are parameters of `factory` are passed,
-        except where the parameter has a default of its own and the setting is not given.
+        except where the parameter has another default than in `losses.GanObjective` and the
+        setting is not given.
       given: The flags that differ from their defaults, as the user wrote them, by the name of the
         parameter.
-      defaults: The known defaults of each parameter: that of `losses.GanObjective` and that of the
-        flag. Another default of a parameter is the user's own.
 
     Raises:
       UserError: If it raises an error, its result lacks a part of the interface, or it ignores a
@@ -45,7 +43,7 @@ def create_objective(
     objective = factory
     with explaining(flag):
         if inspect.isclass(factory) or not hasattr(factory, "critic_terms"):
-            accepted = _accepted(factory, settings, given, defaults)
+            accepted = _accepted(factory, settings, given)
             objective = factory(**accepted)
         missing = [name for name in _REQUIRED if not hasattr(objective, name)]
     if missing:
@@ -64,10 +62,7 @@ def create_objective(
 
 
 def _accepted(
-    factory: Callable[..., Any],
-    settings: Mapping[str, Any],
-    given: Mapping[str, str],
-    defaults: Mapping[str, Sequence[Any]],
+    factory: Callable[..., Any], settings: Mapping[str, Any], given: Mapping[str, str]
 ) -> dict[str, Any]:
     """Returns the settings with which a factory is called; see `create_objective`."""
     parameters = inspect.signature(factory).parameters
@@ -79,7 +74,7 @@ def _accepted(
         default = parameters[name].default
         if name in given or default is inspect.Parameter.empty:
             return True
-        return isinstance(default, (int, float, str)) and default in defaults.get(name, ())
+        return default == getattr(losses.GanObjective, name, None)
 
     return {name: value for name, value in settings.items() if is_passed(name)}
 
