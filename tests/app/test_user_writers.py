@@ -116,7 +116,7 @@ def test_only_the_chief_imports_them(tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(training, "open_run", open_run)
     assert run(tmp_path, "missing.py:Log") == 2
     assert "No such file" in error_of(capsys)
-    monkeypatch.setattr(training, "find_cluster", lambda config: Cluster(("a:1", "b:1"), 1))
+    monkeypatch.setattr(training.cluster, "find_cluster", lambda config: Cluster(("a:1", "b:1"), 1))
     assert run(tmp_path, "missing.py:Log") == 2
     assert error_of(capsys) == "the devices — are next"
 

@@ -1,4 +1,4 @@
-"""The hooks of a run: summaries, samples, evaluations, checkpoints, profiles, the lock, peers."""
+"""The hooks of a run: summaries, samples, evaluations, checkpoints, profiles."""
 
 from __future__ import annotations
 
@@ -15,8 +15,6 @@ from absl import logging
 from ..config import AugmentationSettings, settings_with
 from ..data.spec import KINDS
 from ..inference.pictures import make_sample_images, real_images
-from ..run_directory.directory import RunDirectory
-from ..runtime import cluster
 from ..training.checkpoint_files import is_empty
 from ..training.diagnosis import DiagnosisMonitor
 from ..training.hooks import Hook, IntervalHook, LoopResult, crossed
@@ -28,80 +26,6 @@ from .run import Run
 
 if typing.TYPE_CHECKING:
     from ..evaluation.evaluator import Evaluator
-
-
-class PeersHook(Hook):
-    """Compares the processes that train together, at the start and after each rollback.
-
-    Args:
-      run: The run of this process.
-      fingerprint: The fingerprint of the data.
-      has_held_out: Whether this process has held-out data.
-    """
-
-    def __init__(self, run: Run, fingerprint: dict[str, Any] | None, has_held_out: bool):
-        self._run = run
-        self._peers = run.devices.peers
-        self._fingerprint = fingerprint
-        self._has_held_out = has_held_out
-
-    def begin(self, iteration: int) -> None:
-        if self._peers is not None:
-            cluster.check_same_run(
-                self._peers,
-                self._run.data.size,
-                self._fingerprint,
-                self._has_held_out,
-                iteration,
-            )
-
-    def agree_to_stop(self, signal: int | None, has_reason: bool) -> tuple[int | None, bool]:
-        """Returns why this process or a peer stops, so that all stop together."""
-        if self._peers is None:
-            return signal, has_reason
-        return cluster.agree_to_stop(self._peers, signal, has_reason)
-
-    def end(self, iteration: int) -> None:
-        if self._peers is not None:
-            self._peers.end()
-
-    def reads_state(self, loop: LoopResult) -> bool:
-        return False
-
-
-class LockHook(Hook):
-    """Checks the lock on the run directory at the start and after a rollback, and releases it."""
-
-    def __init__(self, directory: RunDirectory):
-        self._directory = directory
-
-    def begin(self, iteration: int) -> None:
-        self._directory.check_lock()
-
-    def close(self) -> None:
-        self._directory.release_lock()
-
-    def reads_state(self, loop: LoopResult) -> bool:
-        return False
-
-
-class ProgressHook(Hook):
-    """Tells a writer about the start, the progress and the end of training."""
-
-    def __init__(self, writer: Writer):
-        self._writer = writer
-
-    def begin(self, iteration: int) -> None:
-        self._writer.begin(iteration)
-
-    def after_loop(self, loop: LoopResult) -> None:
-        self._writer.progress(loop.iteration)
-
-    def close(self) -> None:
-        self._writer.close()
-
-    def reads_state(self, loop: LoopResult) -> bool:
-        return False
 
 
 class WritingHook(IntervalHook):

@@ -18,13 +18,13 @@ from ..data.datasets import Dataset
 from ..data.feed import Examples, distributed_batches
 from ..errors import UserError
 from ..run_directory.directory import RunDirectory
-from ..runtime.cluster import find_cluster
+from ..runtime import cluster
 from ..runtime.devices import Devices
 from ..runtime.signals import in_notebook
 from ..training import ada, checkpoint_files
 from ..training.ada import AdaHook
 from ..training.checkpointing import Checkpoints
-from ..training.hooks import Hook, PullHook
+from ..training.hooks import Hook
 from ..training.improvement import EarlyStopHook, KeepBestHook
 from ..training.loop import DeviceStateLoop
 from ..training.networks import summary_text
@@ -45,10 +45,7 @@ from .run_errors import explaining_errors
 from .run_hooks import (
     CheckpointHook,
     EvaluationHook,
-    LockHook,
-    PeersHook,
     ProfileHook,
-    ProgressHook,
     SampleHook,
     SummaryHook,
 )
@@ -90,7 +87,7 @@ def train(
             is_new = checkpoint_files.is_empty(directory.checkpoints)
         if is_new:
             checkpoint_files.resolve_restore_path(config.restore_from, config.checkpoint)
-    is_chief = find_cluster(config).is_chief
+    is_chief = cluster.find_cluster(config).is_chief
     named = extensions.load_writers(config) if is_chief else ()
     hooks = [*extensions.load_hooks(config), *hooks]
     with explaining_errors(config):
@@ -126,7 +123,7 @@ def make_trainer(
       UserError: If the run directory cannot be written or holds another run, if a checkpoint
         cannot be restored, or if the critic cannot be trained with the penalty.
     """
-    config, is_chief = run.config, run.devices.cluster.is_chief
+    config, is_chief, peers = run.config, run.devices.cluster.is_chief, run.devices.peers
     check_critic(run)
     record = DataRecord.of(run.dataset, run.dataset.count(run.data))
     if is_chief:
@@ -140,13 +137,18 @@ def make_trainer(
     probe = make_probe(run, step)
     if config.augment == "ada":
         ada.check_measured(probe.has_held_out, critic_terms)
-    peers = PeersHook(run, record.fingerprint, probe.has_held_out)
-    peers.begin(run.checkpoints.iteration)
+
+    def check_peers(iteration: int) -> None:
+        if peers is not None:
+            cluster.check_same_run(
+                peers, run.data.size, record.fingerprint, probe.has_held_out, iteration
+            )
+
+    check_peers(run.checkpoints.iteration)
     evaluator = run.open_evaluator() if config.evaluate_interval else None
     train_loop, batches = make_loop(
         config, run.devices, run.data, step, losses.reduce_over_replicas
     )
-    on_devices = train_loop if isinstance(train_loop, DeviceStateLoop) else None
     # Files of the run are written from here on, after everything that may refuse it, and only by
     # the chief. The other processes compute the same values and write nothing.
     passed = [extensions.report_errors(each, "writer") for each in writers]
@@ -158,13 +160,13 @@ def make_trainer(
             *[open_writer(run.directory) for open_writer in named],
             *passed,
         )
-    actions: list[Hook] = [peers, LockHook(run.directory), ProgressHook(writer)]
+    actions: list[Hook] = []
     if run.state.augment_probability is not None:
         # Before the checkpoint, which contains the probability.
         images = config.n_critic * config.batch_size
         actions.append(AdaHook(run.state.augment_probability, probe, images))
     if config.profile:
-        profiler = on_devices.profiler if on_devices else None
+        profiler = train_loop.profiler if isinstance(train_loop, DeviceStateLoop) else None
         actions.append(ProfileHook(config.last_step, run.directory.events, profiler))
     summaries = SummaryHook(run, writer, probe)
     actions += [summaries, SampleHook(run, writer)]
@@ -172,15 +174,16 @@ def make_trainer(
         actions.append(EvaluationHook(run, writer, evaluator, actions))
         actions += improvement_hooks(run)
     actions += [CheckpointHook(run), *[extensions.report_errors(each, "hook") for each in hooks]]
-    if on_devices:
-        actions.insert(0, PullHook(on_devices.pull, actions))
     return Trainer(
         config,
         train_loop=train_loop,
         batches=batches,
         checkpoints=run.checkpoints,
+        directory=run.directory,
+        writer=writer,
         hooks=actions,
-        agree_to_stop=peers.agree_to_stop,
+        peers=peers,
+        check_peers=check_peers,
         diagnosis=lambda: summaries.last_diagnosis,
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,23 +112,3 @@ class IntervalHook(Hook):
     def act(self, loop: LoopResult) -> None:
         """Performs the action of the hook."""
         raise NotImplementedError
-
-
-class PullHook(Hook):
-    """Makes the state of a loop on devices available to the hooks that read it.
-
-    Args:
-      pull: Copies the state to the variables of TensorFlow, if it is on the devices.
-      hooks: The hooks that act after this one.
-    """
-
-    def __init__(self, pull: Callable[[], None], hooks: Sequence[Hook]):
-        self._pull = pull
-        self._hooks = tuple(hooks)
-
-    def after_loop(self, loop: LoopResult) -> None:
-        if any(hook.reads_state(loop) for hook in self._hooks):
-            self._pull()
-
-    def end(self, iteration: int) -> None:
-        self._pull()

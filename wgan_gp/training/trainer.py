@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import math
 import sys
 import time
@@ -13,47 +14,46 @@ from absl import logging
 
 from ..config import OptimizationSettings
 from ..errors import NotFiniteError
+from ..run_directory.directory import RunDirectory
+from ..runtime import cluster
 from ..runtime.signals import StopRequest
+from ..writers.writer import Writer
 from .checkpointing import Checkpoints
 from .hooks import Hook, LoopResult
-from .loop import LoopOutput, TrainLoop
+from .loop import DeviceStateLoop, LoopOutput, TrainLoop
 
 MOST_ROLLBACKS = 3
 
 
+@dataclasses.dataclass
 class Trainer:
     """Trains until `train_steps` iterations are done, or the loop that reaches `stop_step` ends.
 
-    Args:
+    Attributes:
       settings: The schedule.
       train_loop: Runs a loop; see `loop.TrainLoop`.
       batches: (critic step) -> iterator over the input of `train_loop`, starting at that step.
       checkpoints: Holds the state that `train_loop` updates, and restores it for a rollback.
-      hooks: The actions between loops, in this order. They are closed in reverse order.
-      agree_to_stop: (signal or None, whether a hook has a reason to stop) -> the same for all
-        processes together. Defaults to those of this process.
+      directory: The run directory, whose lock is checked at each beginning and released at the end.
+      writer: Is told the beginning, the progress and the end.
+      hooks: The actions between loops, in this order. They are closed in reverse order, and then
+        the writer.
+      peers: The other processes, which stop together; None for a process that trains alone.
+      check_peers: (iteration) -> None; raises UserError if a process begins with another state.
       diagnosis: Returns the last diagnosis of the run, if there is one.
     """
 
-    def __init__(
-        self,
-        settings: OptimizationSettings,
-        *,
-        train_loop: TrainLoop,
-        batches: Callable[[int], Iterator],
-        checkpoints: Checkpoints,
-        hooks: Sequence[Hook],
-        agree_to_stop: Callable[[int | None, bool], tuple[int | None, bool]] | None = None,
-        diagnosis: Callable[[], str | None] = lambda: None,
-    ):
-        self._settings = settings
-        self._train_loop = train_loop
-        self._batches = batches
-        self._checkpoints = checkpoints
-        self._hooks = tuple(hooks)
-        self._agree_to_stop = agree_to_stop or (lambda signal, has_reason: (signal, has_reason))
-        self._diagnosis = diagnosis
-        self._reason: str | None = None  # of a hook that stopped training
+    settings: OptimizationSettings
+    train_loop: TrainLoop
+    batches: Callable[[int], Iterator]
+    checkpoints: Checkpoints
+    directory: RunDirectory
+    writer: Writer
+    hooks: Sequence[Hook]
+    peers: cluster.Peers | None = None
+    check_peers: Callable[[int], None] = lambda iteration: None
+    diagnosis: Callable[[], str | None] = lambda: None
+    _reason: str | None = dataclasses.field(default=None, init=False)  # of a hook that stopped it
 
     def run(self) -> int | None:
         """Trains to the end or until a signal arrives.
@@ -66,11 +66,10 @@ class Trainer:
             rollbacks, or without a checkpoint.
           UserError: If a hook raises it.
         """
-        with StopRequest() as stop, self._closing_hooks():
-            iteration = self._checkpoints.iteration
+        with StopRequest() as stop, self._closing():
+            iteration = self.checkpoints.iteration
             while True:
-                for hook in self._hooks:
-                    hook.begin(iteration)
+                self._begin(iteration)
                 try:
                     stopped_by = self._train_from(iteration, stop)
                 except NotFiniteError as error:
@@ -81,32 +80,53 @@ class Trainer:
                 self._report_stop()
             return stopped_by
 
+    def _begin(self, iteration: int) -> None:
+        self.check_peers(iteration)
+        self.directory.check_lock()
+        self.writer.begin(iteration)
+        for hook in self.hooks:
+            hook.begin(iteration)
+
     def _train_from(self, iteration: int, stop: StopRequest) -> int | None:
         """Runs loops of iterations, and the hooks between them, until the end or a signal."""
-        settings = self._settings
+        settings = self.settings
         stopped_by, is_done = self._stops(stop)
         if iteration < settings.last_step and not is_done:
-            batches = self._batches(iteration * settings.n_critic)
+            batches = self.batches(iteration * settings.n_critic)
         while iteration < settings.last_step and not is_done:
             count = min(settings.steps_per_loop, settings.train_steps - iteration)
-            for hook in self._hooks:
+            for hook in self.hooks:
                 hook.before_loop(iteration, count)
             begin = time.perf_counter()
-            output = self._train_loop(batches, tf.constant(count, tf.int64))
+            output = self.train_loop(batches, tf.constant(count, tf.int64))
             loop = self._result(output, iteration, count, begin)
-            for hook in self._hooks:
+            self._pull(loop)
+            self.writer.progress(loop.iteration)
+            for hook in self.hooks:
                 hook.after_loop(loop)
             iteration = loop.iteration
             stopped_by, is_done = self._stops(stop)
-        for hook in self._hooks:
+        self._pull()
+        if self.peers is not None:
+            self.peers.end()
+        for hook in self.hooks:
             hook.end(iteration)
         return stopped_by
 
+    def _pull(self, loop: LoopResult | None = None) -> None:
+        """Copies the state on devices to the variables, after a loop only if a hook reads it."""
+        if not isinstance(self.train_loop, DeviceStateLoop):
+            return
+        if loop is None or any(hook.reads_state(loop) for hook in self.hooks):
+            self.train_loop.pull()
+
     def _stops(self, stop: StopRequest) -> tuple[int | None, bool]:
         """Returns the signal that stops all processes, and whether they stop."""
-        reasons = [reason for hook in self._hooks if (reason := hook.reason_to_stop())]
+        reasons = [reason for hook in self.hooks if (reason := hook.reason_to_stop())]
         self._reason = reasons[0] if reasons else None
-        signal, has_reason = self._agree_to_stop(stop.signal, bool(reasons))
+        signal, has_reason = stop.signal, bool(reasons)
+        if self.peers is not None:
+            signal, has_reason = cluster.agree_to_stop(self.peers, signal, has_reason)
         if has_reason and not reasons:
             self._reason = "another process has a reason to stop"
         return signal, signal is not None or has_reason
@@ -122,7 +142,7 @@ class Trainer:
         Raises:
           NotFiniteError: If a loss or gradient was not finite.
         """
-        settings, after = self._settings, iteration + count
+        settings, after = self.settings, iteration + count
         # This is the one host sync per loop; the device is idle until the next loop.
         terms = {tag: float(value) for tag, value in output.terms.items()}
         self._check_finite(terms, output.bad)
@@ -140,15 +160,16 @@ class Trainer:
         )
 
     @contextlib.contextmanager
-    def _closing_hooks(self) -> Iterator[None]:
-        """Closes all hooks at the end. An error in closing replaces no error that propagates."""
+    def _closing(self) -> Iterator[None]:
+        """Closes the hooks and the writer and releases the lock; keeps an error that propagates."""
         try:
             yield
         finally:
             failing, errors = sys.exc_info()[0] is not None, []
-            for hook in reversed(self._hooks):
+            hooks = [hook.close for hook in reversed(self.hooks)]
+            for close in [*hooks, self.writer.close, self.directory.release_lock]:
                 try:
-                    hook.close()
+                    close()
                 except Exception as error:
                     errors.append(error)
             if errors and not failing:
@@ -156,7 +177,7 @@ class Trainer:
 
     def _report_stop(self) -> None:
         """Logs why training stopped, if it is not complete."""
-        done, settings = self._checkpoints.iteration, self._settings
+        done, settings = self.checkpoints.iteration, self.settings
         if done < settings.last_step:
             logging.info(
                 f"stopped after {done} of {settings.train_steps} iterations: {self._reason}"
@@ -169,7 +190,7 @@ class Trainer:
 
     def _roll_back(self, error: NotFiniteError) -> int:
         """Restores the last checkpoint and returns its iteration, or raises NotFiniteError."""
-        checkpoints = self._checkpoints
+        checkpoints = self.checkpoints
         what, origin = error.what, ""
         if checkpoints.newest:
             if checkpoints.own_rollbacks < MOST_ROLLBACKS:
@@ -178,7 +199,7 @@ class Trainer:
                 return iteration
             what += f", and {MOST_ROLLBACKS} attempts with other noise failed"
             origin = f" and --restore_from={checkpoints.directory}"
-        if diagnosis := self._diagnosis():
+        if diagnosis := self.diagnosis():
             what += f"; the last diagnosis is {diagnosis}"
         raise NotFiniteError(
             what,
