@@ -386,7 +386,7 @@ def test_a_file_with_the_name_of_a_pattern_is_that_file(tmp_path):
 
 def use(names, **settings):
     frame = pd.DataFrame(columns=names)
-    found = find_use(frame, "data", DataSettings(**settings), required=True)
+    found = find_use(frame, "data", DataSettings(**settings))
     return found.features, found.label, found.conditions
 
 
@@ -428,7 +428,6 @@ def test_an_index_with_a_name_is_no_column(tmp_path):
     assert find_use(frame, "data", DataSettings()).notes == ("without the index radius",)
     with pytest.raises(UserError, match="reset_index"):
         find_use(frame, "data", DataSettings(label_column="radius"))
-    assert find_use(frame, "data", DataSettings(label_column="z"), required=False).label is None
     assert flag_of("drop_columns", "a,b", "c") == "'--drop_columns=\"a,b\",c'"
 
 
