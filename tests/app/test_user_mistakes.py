@@ -346,8 +346,9 @@ def test_statistics_of_each_replica_are_named(replicas, synchronized, warnings):
     assert [expected in line for line in warnings] == [True] * (replicas > 1 and not synchronized)
 
 
-def test_settings_may_be_ignored():
+def test_settings_may_be_ignored(warnings):
     check(model_width=8, generator_width=3, model_depth=2, latent_size=5, activation="tanh")
+    assert warnings == []
 
 
 # Weights that a loss does not depend on.

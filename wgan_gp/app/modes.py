@@ -19,8 +19,7 @@ from ..run_directory.files import (
     check_new_file,
     write_output,
 )
-from ..runtime.cluster import SINGLE_PROCESS
-from ..runtime.devices import Devices, find_platform
+from ..runtime.devices import default_device, find_platform
 from .connection import connect_for_inference
 from .exported import write_export
 from .library import Library
@@ -71,7 +70,7 @@ def _export(saved: SavedRun) -> None:
         check_inside(saved.directory.path, folder)
     export.check(folder, f"--output={output}" if output else folder)
     checkpoint = find_checkpoint(saved)
-    one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, find_platform(saved.config))
+    one = default_device(find_platform(saved.config))
     write_export(folder, saved, restore(saved, checkpoint, one))
     print(folder)
 

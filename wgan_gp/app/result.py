@@ -23,8 +23,7 @@ from ..inference import export, weights
 from ..inference.sampling import Sampler, samples_in_units
 from ..inference.scoring import Scorer, score_in_units
 from ..run_directory.json_files import read_log
-from ..runtime.cluster import SINGLE_PROCESS
-from ..runtime.devices import Devices, find_platform
+from ..runtime.devices import default_device, find_platform
 from . import exported, saved_run
 from .build import generator_builder, make_sampler, network_builder
 from .library import Library
@@ -213,7 +212,7 @@ class Result(TrainedNetworks):
         restored = saved_run.RestoredRun(run.state, run.sampler, self.iteration)
         # The variables of an export must not be distributed.
         if run.devices.strategy.num_replicas_in_sync > 1:
-            one = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, run.devices.platform)
+            one = default_device(run.devices.platform)
             restored = saved_run.restore(saved, saved_run.find_checkpoint(saved), one)
         exported.write_export(folder, saved, restored)
         return folder
@@ -258,7 +257,7 @@ def load(
                 "not have",
                 "use the version that exported it",
             )
-    devices = Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, find_platform(config))
+    devices = default_device(find_platform(config))
 
     def restore(build: Callable[[], Any], name: str, *, is_own: bool) -> Any:
         # A graph that is not executed has the shapes of the weights, but takes no memory, so that a

@@ -6,7 +6,14 @@ all settings. This package does not import TensorFlow, so that an invalid flag i
 
 from .augmentation import AugmentationSettings
 from .config import CODE_SETTINGS, Config
-from .data import LARGEST_SIDE, DataSettings, image_size_of, parse_image_size, sides_of
+from .data import (
+    COLUMN_SETTINGS,
+    LARGEST_SIDE,
+    DataSettings,
+    image_size_of,
+    parse_image_size,
+    sides_of,
+)
 from .devices import DeviceSettings
 from .networks import (
     CONDITIONINGS,
@@ -31,6 +38,7 @@ from .settings import (
 
 __all__ = [
     "CODE_SETTINGS",
+    "COLUMN_SETTINGS",
     "CONDITIONINGS",
     "CRITIC_NORMALIZATIONS",
     "EXTRACTORS",

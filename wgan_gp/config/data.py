@@ -53,6 +53,9 @@ def sides_of(image_size: int | str) -> tuple[int, int]:
 
 _setting = functools.partial(setting, kind="data")
 
+# The settings of the columns of a table.
+COLUMN_SETTINGS = ("label_column", "drop_columns", "condition_columns", "column_types")
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataSettings(Seeded):

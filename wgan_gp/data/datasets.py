@@ -17,7 +17,7 @@ from typing import Any
 
 from absl import logging
 
-from ..config import PYTHON, DataSettings, DeviceSettings, image_size_of
+from ..config import COLUMN_SETTINGS, PYTHON, DataSettings, DeviceSettings, image_size_of
 from ..errors import UserError, shorten
 from .source import NO_LABEL, Source, balanced_size, is_held_out
 from .sources import built_in
@@ -29,13 +29,12 @@ if typing.TYPE_CHECKING:
 
     from .feed import Examples
 
-_OF_TABLES = ("label_column", "drop_columns", "condition_columns", "column_types")
 # The kinds of files, each with the module whose `find_source` finds them, and settings that only
 # some kinds have.
 KINDS: dict[str, tuple[str, tuple[str, ...]]] = {
     "image_folder": (".sources.folder", ("label_column",)),
     "tfrecord": (".sources.records", ()),
-    "array": (".sources.arrays", ("scaling", "invalid", *_OF_TABLES)),
+    "array": (".sources.arrays", ("scaling", "invalid", *COLUMN_SETTINGS)),
 }
 _OTHERS = ".sources.tfds"  # the datasets of tensorflow-datasets
 FILE_DATASETS = tuple(KINDS)
@@ -408,7 +407,7 @@ def _check_flags(settings: DataSettings) -> None:
             f"--split={settings.split} has no effect: --dataset={settings.dataset} has one split"
         )
     _, own = KINDS.get(settings.dataset, (_OTHERS, ()))
-    for name in KINDS["array"][1]:
+    for name in dict.fromkeys(name for _, known in KINDS.values() for name in known):
         value = getattr(settings, name)
         if name not in own and value != getattr(DataSettings, name):
             kinds = " or ".join(kind for kind, (_, known) in KINDS.items() if name in known)

@@ -11,6 +11,7 @@ from ..config import DeviceSettings
 from ..errors import UserError
 from . import onednn
 from .cluster import (
+    SINGLE_PROCESS,
     Cluster,
     Peers,
     StrategyPeers,
@@ -90,6 +91,11 @@ class Devices:
         docs/performance.md for both); not on a GPU, where it was not measured.
         """
         return self.platform != "GPU"
+
+
+def default_device(platform: str) -> Devices:
+    """Returns the device that TensorFlow uses without a distribution strategy."""
+    return Devices(tf.distribute.get_strategy(), SINGLE_PROCESS, platform)
 
 
 def _count(replicas: int, device: str) -> str:

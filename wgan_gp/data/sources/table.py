@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import tensorflow as tf
 
-from ...config import DataSettings
+from ...config import COLUMN_SETTINGS, DataSettings
 from ...errors import UserError, reason, shorten
 from ..column_kinds import flag_of
 from ..conditions import Conditions
@@ -256,8 +256,8 @@ def find_use(frame: pd.DataFrame, flag: str, settings: DataSettings) -> ColumnUs
 
 def refuse_columns(flag: str, settings: DataSettings) -> None:
     """Raises UserError if the settings name columns, but the data is not a table."""
-    for name in ("label_column", "drop_columns", "condition_columns", "column_types"):
-        if (value := getattr(settings, name)) not in (None, "auto"):
+    for name in COLUMN_SETTINGS:
+        if (value := getattr(settings, name)) != getattr(DataSettings, name):
             raise UserError(f"--{name}={value}, but {flag} is not a table", "omit it")
 
 
